@@ -365,11 +365,11 @@ def _grant(
 
 def carried_over(electorate: Electorate, winner: int) -> frozenset[int]:
     """Return which replicas are eligible after this one's clean election (rule 1): the set's other members, and of the eligible
-    those that hold as much as the winner; others may lack what it acknowledged with replicas it had only asked for. None if the
-    brokers are not known to keep the minimum: the winner may acknowledge alone.
+    those that hold as much as the winner; others may lack what it acknowledged with replicas it had only asked for. None if it is
+    not known to keep the minimum: it may acknowledge alone.
     """
     record, live, settings = electorate.record, electorate.live, electorate.settings
-    if not settings.floor_kept or settings.floor <= 1:
+    if winner in settings.keep_no_floor or settings.floor <= 1:
         return frozenset()
     with_as_much = {one for one, replica in live.items() if replica.end >= live[winner].end}
     kept = {one for one in holdings.usable_eligible(record, settings) & with_as_much if live[one].fresh}

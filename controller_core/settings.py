@@ -17,8 +17,8 @@ NEVER_ELECT_PRIORITY = 0
 class ControllerSettings:
     """The defaults are the Java controller's behaviour.
 
-    `shrink_floor`, `masters_shrink_first`, `min_in_sync_replicas`: safety rule 1 (`sync_state.py`). `floor_kept`: the brokers
-    are known to keep that minimum; until then no replica becomes eligible. `never_elect` are the learners.
+    `shrink_floor`, `masters_shrink_first`, `min_in_sync_replicas`: safety rule 1 (`sync_state.py`). `keep_no_floor`: brokers
+    not known to keep that minimum; when one of them is elected no replica becomes eligible. `never_elect` are the learners.
     `election_priorities` overrides the heartbeats' priorities among replicas with equal data; lower wins, 0: no election.
     `expected_replicas` must have been heard before a first election on data. An epoch more than `max_epoch_jump` above the
     record's is followed only up to `accepted_epoch`, which a person sets, or follows from the group's beginning (rule 3). A disk's
@@ -30,7 +30,7 @@ class ControllerSettings:
     shrink_floor: bool = False
     masters_shrink_first: bool = False
     min_in_sync_replicas: int = 1
-    floor_kept: bool = True
+    keep_no_floor: frozenset[int] = frozenset()
     never_elect: frozenset[int] = frozenset()
     election_priorities: Mapping[int, int] = field(default_factory=dict)
     election_policy: str = "most-data"

@@ -216,12 +216,18 @@ async def test_a_closed_connection_alone_is_fenced_like_silence(group: World) ->
 
 
 @pytest.mark.usefixtures("loop_clock")
+@pytest.mark.parametrize(
+    "fences",
+    [{"unconfirmed_trust": "its fence"}, {"told_fence_seconds": 3.0}],
+    ids=["each pod has one", "another pod has none yet"],
+)
 async def test_a_closed_connection_whose_fence_is_not_confirmed_waits_for_the_fence_in_the_pod(
-    group: World, monkeypatch: pytest.MonkeyPatch
+    group: World, monkeypatch: pytest.MonkeyPatch, fences: dict[str, Any]
 ) -> None:
     """A node is cut off: the closed connection shows the loss long before the heartbeat timeout, and fencing ends soon.
 
-    The fence in the pod counts heartbeat timeout plus fence timeout from the last heartbeat, so it may kill later.
+    The fence in the pod counts heartbeat timeout plus fence timeout from the last heartbeat, so it may kill later. The master's pod
+    may have one where another pod has none: then nothing is trusted, and all the same it is waited for.
     """
 
     async def nothing_answers(address: str, *, deadline_seconds: float) -> None:
@@ -230,7 +236,7 @@ async def test_a_closed_connection_whose_fence_is_not_confirmed_waits_for_the_fe
     monkeypatch.setattr(master_watch, "dial", nothing_answers)
     fencer = Fencer(group, confirms=False)
     times = {"heartbeat_timeout_seconds": 2.5, "fence_timeout_seconds": 0.5}
-    _plane, (first, _, _) = await group.three_under(wishes={"unconfirmed_trust": "its fence", **times}, fencer=fencer)
+    _plane, (first, _, _) = await group.three_under(wishes={**fences, **times}, fencer=fencer)
     first.silent = True
     await first.drop_connections()
     incident = await group.incident()

@@ -18,7 +18,7 @@ from brokergroup_operator.controller.change.fencing import FenceOutcome, Kuberne
 from brokergroup_operator.controller.directory.pods import PodPlace
 from brokergroup_operator.fence.datagrams import CONFIRMATION, ORDER, KeyFile, KillOrders, Message, open_sealed, seal
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
-from brokergroup_operator.kube.resources import PODS
+from brokergroup_operator.kube.resources import NODES, PODS
 from tests.controller.cluster import ADDRESS, BINDING, HOST, TERMINATED, create_pod, is_dying, set_status
 from tests.controller.conftest import group_of
 from tests.controller.world import Fencer, World
@@ -151,6 +151,23 @@ async def test_a_pod_that_goes_with_its_node_confirms_nothing(
     if returns:
         await create_pod(api)
     assert not (await fencing).confirmed
+
+
+@pytest.mark.parametrize("returns", [False, True], ids=["gone", "made again"])
+@pytest.mark.parametrize("has_node", [False, True])
+async def test_a_pod_that_goes_between_two_looks_is_dead_only_if_its_node_is_there(
+    api: KubernetesApi, has_node: bool, returns: bool
+) -> None:
+    """PodGC calls it Failed, and the reconcile plane takes its finalizer off, before the fence looks again."""
+    if has_node:
+        await api.create(NODES, {"metadata": {"name": "node-1"}})
+    await create_pod(api, node="node-1")
+    fencing = asyncio.create_task(KubernetesFencer(api).fence(BINDING, 1, ADDRESS, deadline_seconds=10.0))
+    await eventually(lambda: is_dying(api), what="the pod to be deleted")
+    await api.patch(PODS, "orders-1", {"metadata": {"finalizers": []}}, namespace="default")
+    if returns:
+        await create_pod(api, node="node-2")
+    assert (await fencing).confirmed == has_node
 
 
 async def test_a_fence_that_nobody_confirms_ends_at_its_deadline(api: KubernetesApi) -> None:

@@ -277,6 +277,29 @@ async def test_a_dead_planes_change_that_this_plane_supersedes_is_an_incident_at
     assert order.index(("incident_closed", 2)) < order.index(("master_committed", 3))
 
 
+async def test_a_dead_planes_change_whose_master_goes_on_under_a_higher_epoch_is_a_completed_incident(
+    group: World,
+) -> None:
+    """All were told, a slave was taken out of the set by a renewal, and the plane died before the incident ended."""
+    store = MemoryRecordStore()
+    plane, _ = await group.serving(store)
+    before = await stored_in(store)
+    change = Change(
+        id=before.record.change_id + 1,
+        kind=ChangeKind.FAILOVER,
+        phase=Phase.RESTORING,
+        carried_out_by="127.0.0.1:1",
+        from_broker_id=2,
+        to_broker_id=1,
+        epoch=2,
+        before=before.record.as_before,
+    )
+    await store.commit(KEY, replace(before.record, master_epoch=3, change=change, change_id=change.id), before)
+    incident = await group.incident()
+    assert (incident.outcome, incident.epoch_after) == (Outcome.COMPLETED, 2)
+    assert record_of(plane).master_epoch == 3
+
+
 async def test_a_change_that_its_own_plane_supersedes_is_an_incident_at_once(group: World) -> None:
     """This one too may die before it has told the brokers of the next master."""
     plane, (first, *_) = await group.serving(settings=ALL_THREE, **UNENDED)

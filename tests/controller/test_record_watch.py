@@ -251,6 +251,25 @@ async def test_a_broker_whose_minimum_is_not_known_may_acknowledge_alone(group: 
     assert (elected.sync_state_set, elected.eligible) == ({2}, set())
 
 
+async def test_only_the_next_masters_own_minimum_decides_who_stays_eligible(group: World) -> None:
+    """One that doesn't answer 26, or has just joined and was not asked yet, acknowledges nothing under another master: if that one
+    is lost before it has a slave in sync, the others must still be electable.
+    """
+    plane = await group.plane()
+    first = await group.broker()
+    await group.broker()
+    third = FakeBroker(group, minimum=1)
+    third.refuses = lambda command: "not for you" if command.code == RequestCode.GET_BROKER_CONFIG else ""
+    await third.start()
+    await eventually(lambda: record_of(plane).sync_state_set == {1, 2, 3}, what="three in sync")
+    known = group_of(plane)
+    await eventually(lambda: known.configuration.minimums == {1: 2, 2: 2}, what="the others to have answered")
+    await first.kill()
+    await eventually(lambda: record_of(plane).master_broker_id == 2, what="one that keeps the minimum to be master")
+    elected = next(after for _, after in group.notes.records if after.master_epoch == 2)
+    assert (elected.sync_state_set, elected.eligible) == ({2}, {1, 3})
+
+
 async def test_the_minimum_of_a_broker_that_is_no_member_is_not_waited_for(group: World) -> None:
     """It is never asked for it, and never elected."""
     plane = await group.plane()

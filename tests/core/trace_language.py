@@ -162,7 +162,7 @@ class TraceRunner:
             "shrink_floor": lambda text: text == "true",
             "masters_shrink_first": lambda text: text == "true",
             "min_in_sync_replicas": int,
-            "floor_kept": lambda text: text == "true",
+            "keep_no_floor": read_ids,
             "expected_replicas": int,
             "accepted_epoch": int,
             "max_epoch_jump": int,

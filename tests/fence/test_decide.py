@@ -320,6 +320,44 @@ def test_a_controller_whose_record_is_old_keeps_no_deposed_broker_alive() -> Non
     assert heard_seconds < 1.0, "it is a controller all the same"
 
 
+def master_of_a_record_that_was_restored(before: Told) -> tuple[FenceCore, float]:
+    """Return the fence of a broker that is master of epoch 7, where the record said this under a higher one; and the time."""
+    core = FenceCore(RULES, started_at=-100.0)
+    core.controller_answered(0.5, before, asked_at=0.5)
+    now = 1.0
+    while now < 60.0:
+        core.controller_answered(now, told(epoch=7), asked_at=now)
+        assert core.look(now) is None
+        now += 0.5
+    return core, now
+
+
+def test_a_record_that_was_restored_with_a_lower_epoch_is_believed_in_the_end() -> None:
+    """No broker may have been told the highest one. The fence took its broker for a slave as long as the pod lived, and an isolated
+    master that doesn't answer was not killed.
+    """
+    core, now = master_of_a_record_that_was_restored(told(master=2, epoch=9))
+    assert core.role_word == "master"
+    assert first_kill(core, now, now + 10.0) is not None
+
+
+@pytest.mark.parametrize("master", [1, 2])
+def test_a_master_of_a_record_that_was_restored_is_deposed_like_any_other(master: int) -> None:
+    core, now = master_of_a_record_that_was_restored(told(master=master, epoch=9))
+    for later in (0.0, 0.5, 1.6):
+        core.controller_answered(now + later, told(master=2, epoch=8), asked_at=now + later)
+        core.local_answered(now + later, LocalRole.SILENT, process_age_seconds=200.0)
+    assert core.look(now + 1.6) is not None
+
+
+def test_an_old_record_is_not_believed_while_a_newer_one_is_heard() -> None:
+    core = FenceCore(RULES, started_at=-100.0)
+    for now in range(120):
+        assert core.controller_answered(now, told(master=2, epoch=6), asked_at=now)
+        assert not core.controller_answered(now + 0.5, told(), asked_at=now + 0.5)
+        assert core.role_word == "slave"
+
+
 def test_a_deposed_broker_that_steps_down_is_left_alone() -> None:
     core = master_heard_at(0.0)
     core.controller_answered(0.5, told(master=2, epoch=6), asked_at=0.5)

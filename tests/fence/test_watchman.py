@@ -90,12 +90,12 @@ class Scene:
                 continue
         raise AssertionError("the controller was not asked")
 
-    def answer(self, question: RemotingCommand, *, controllers: str = "") -> None:
+    def answer(self, question: RemotingCommand, *, controllers: str = "", epoch: int = 1) -> None:
         """Send "you are master", which waits in the socket until the next turn. `controllers`: the answer's list."""
         assert self._connection is not None
         own = ReplicaIdentity("orders", 1, f"{HOST}:{PORT}", alive=True)
         info = ReplicasInfo(
-            1, own.broker_address, 1, 1, (own, ReplicaIdentity("orders", 2, "127.0.0.2:1", alive=True)), ()
+            1, own.broker_address, epoch, 1, (own, ReplicaIdentity("orders", 2, "127.0.0.2:1", alive=True)), ()
         )
         body = BrokerReplicasInfoBody({"orders": info}).encode()
         listed = {CONTROLLERS: controllers} if controllers else None
@@ -202,6 +202,19 @@ def test_another_number_of_controllers_is_learned_from_their_answers(
         assert asked is not None, "the added controller was not asked"
         asked.close()
     assert not killed(capsys)
+
+
+def test_beside_a_controller_whose_record_is_old_the_others_are_asked(scene: Scene) -> None:
+    """It may be cut off from the API, and answers for as long as that lasts."""
+    with socket.create_server((HOST, 0)) as other:
+        other.settimeout(0)
+        scene.answer(scene.question(), controllers=f"{scene.address};{HOST}:{other.getsockname()[1]}", epoch=2)
+        scene.answer(scene.question(), epoch=2)
+        with pytest.raises(BlockingIOError):
+            other.accept()
+        scene.answer(scene.question(), epoch=1)
+        scene.question()
+        other.accept()[0].close()
 
 
 def test_a_controller_that_is_listed_no_more_is_asked_no_more(scene: Scene) -> None:

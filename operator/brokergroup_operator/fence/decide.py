@@ -98,6 +98,9 @@ class FenceRules:
     deposed_master_seconds: float = 8.0
     # The SIGTERM of a broker that has stepped down waits this long at most for its link to the new master.
     rejoining_seconds: float = 3.0
+    # Answers of a lower epoch are believed once none of a higher one has come for this long: the record was restored. Longer than a
+    # deposed broker lives, whatever a controller whose copy is old says of it.
+    old_word_seconds: float = 30.0
 
     @property
     def bound_seconds(self) -> float:
@@ -207,15 +210,19 @@ class FenceCore:
 
     # Observations.
 
-    def controller_answered(self, now: float, told: Told | None, *, asked_at: float) -> None:
+    def controller_answered(self, now: float, told: Told | None, *, asked_at: float) -> bool:
         """Record a controller's answer to the question of ``asked_at``; ``told`` is None if it does not know the group.
 
-        Epochs never fall, so an answer of a lower epoch is of a controller whose copy of the record is old: it says nothing.
+        Return False for one of a lower epoch than an earlier one: it says nothing, that controller's copy of the record is old.
         """
         self._heard_at, self._excused_at = asked_at, None
         self._armed = True
-        if told is None or (self.told is not None and told.master_epoch < self.told.master_epoch):
-            return
+        if told is None:
+            return True
+        if self.told is not None and told.master_epoch < self.told.master_epoch:
+            if self._told_at is not None and asked_at - self._told_at < self.rules.old_word_seconds:
+                return False
+            self._led = None  # under an epoch that the record has forgotten
         self.told, self._told_at = told, asked_at
         self._note_whether_alone(now, told)
         if told.we_are_master or told.master_id is None:
@@ -225,6 +232,7 @@ class FenceCore:
             self._led = _Mastership(told.master_epoch, now)
         elif self._is_deposed_by(told) and self._deposed_at is None:
             self._deposed_at, self._local_silent_since = now, None
+        return True
 
     def _is_deposed_by(self, told: Told) -> bool:
         """Whether this answer names another broker as master after ours was."""

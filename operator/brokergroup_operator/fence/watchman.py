@@ -167,9 +167,11 @@ class Watchman:
             if self._current == address:
                 self._current, self._controllers_due = None, 0.0  # all of them, at once
             return
-        self._current = address
         told = told_by(answer, self._settings.broker_name, self._settings.broker_address)
-        self.core.controller_answered(boot_seconds(), told, asked_at=self._controllers[address].asked_at)
+        if self.core.controller_answered(boot_seconds(), told, asked_at=self._controllers[address].asked_at):
+            self._current = address
+        elif self._current == address:
+            self._current = None  # its copy of the record is old: the others are asked beside it
         if listed := controllers_in(answer):
             self._ask_these((address, *listed))  # the one that answered is kept in any case
             self._controllers_file.write(listed)

@@ -321,9 +321,13 @@ class Failover(Part):
         return decision.record.change
 
     def _pod_fence_is_over(self, group: Group, master: int) -> float:
-        """Return when the fence inside the master's pod has killed it, by `fence.decide.FenceRules`; 0 if it does not count."""
+        """Return when the fence inside the master's pod has killed it, by `fence.decide.FenceRules`; 0 if no pod has one.
+
+        Also where another pod has none, and nothing is trusted: the master's may have one.
+        """
         binding = group.binding
-        if not binding.unconfirmed_trust or binding.heartbeat_timeout_seconds is None:
+        has_one = binding.unconfirmed_trust or binding.told_fence_seconds
+        if not has_one or binding.heartbeat_timeout_seconds is None:
             return 0.0
         return group.last_heard_seconds(master) + binding.pod_fence_seconds
 

@@ -22,9 +22,9 @@ from brokergroup_operator.controller.peers.services import BackgroundTasks, wait
 from brokergroup_operator.fence import datagrams
 from brokergroup_operator.kube.client import JsonObject, KubernetesApi, PatchType
 from brokergroup_operator.kube.errors import ApiError, Backoff, ConflictError, InvalidError, NotFoundError
-from brokergroup_operator.kube.pods import containers_are_terminated, is_over
+from brokergroup_operator.kube.pods import containers_are_terminated, is_over, node_of
 from brokergroup_operator.kube.recipes import delete_held
-from brokergroup_operator.kube.resources import PODS
+from brokergroup_operator.kube.resources import NODES, PODS
 from brokergroup_operator.observe.timeline import RAN_ON_WORDS
 
 if TYPE_CHECKING:
@@ -136,13 +136,14 @@ class KubernetesFencer:
     async def _delete(self, name: str, namespace: str, address: str, found: asyncio.Future[JsonObject]) -> FenceOutcome:
         """Delete the pod, and wait until its kubelet reports it dead; `found` gets it once it is known to run at this address."""
         deleted_uid: str | None = None
-        is_lost = False
+        is_lost, node = False, ""
         backoff = Backoff(POLL_SECONDS, LONGEST_PAUSE_SECONDS)
         while True:
             try:
                 pod = await self._api.get(PODS, name, namespace=namespace, timeout_seconds=ONE_CALL_SECONDS)
                 uid = pod["metadata"]["uid"]
                 if deleted_uid is not None and uid != deleted_uid:
+                    is_lost = is_lost or await self._is_gone(node)
                     return _gone(f"pod {name} deleted and replaced", is_lost=is_lost)
                 if deleted_uid is None and not has_ip_of(pod, address):
                     # The address changed hands (safety rule 8): killing this pod would prove nothing about the silent one.
@@ -152,7 +153,7 @@ class KubernetesFencer:
                     ran_on = deleted_uid is not None and _ended_by_its_deletion(pod)
                     how = f"pod {name} {RAN_ON_WORDS}" if ran_on else f"containers of pod {name} terminated"
                     return FenceOutcome(confirmed=True, how=how)
-                is_lost = is_over(pod)
+                is_lost, node = is_over(pod), node_of(pod)
                 if deleted_uid is None:
                     if not found.done():
                         found.set_result(pod)
@@ -160,6 +161,7 @@ class KubernetesFencer:
                     deleted_uid = uid
                     continue
             except NotFoundError:
+                is_lost = is_lost or await self._is_gone(node)
                 return _gone(f"pod {name} is gone", is_lost=is_lost, was_deleted=deleted_uid is not None)
             except ConflictError:
                 continue  # the kubelet wrote the pod's status in between: look again at once
@@ -169,6 +171,17 @@ class KubernetesFencer:
                 continue
             backoff.reset()
             await asyncio.sleep(POLL_SECONDS)
+
+    async def _is_gone(self, node: str) -> bool:
+        """Whether this node is gone from the API: its pods are called Failed then, perhaps since the last look at them."""
+        try:
+            if node:
+                await self._api.get(NODES, node, timeout_seconds=ONE_CALL_SECONDS)
+        except NotFoundError:
+            return True
+        except ApiError as error:  # it may not be read in some installations
+            log.info("node not read", node=node, error=str(error))
+        return False
 
     async def _release(self, pod: JsonObject) -> None:
         metadata = pod["metadata"]

@@ -106,7 +106,9 @@ class Takeover(Part):
         if timeline is not None and course.lost:
             withdraw(group, timeline, "another plane took the change over")
         elif timeline is not None:
-            timeline.confirmed(group.confirmed_epoch, time.monotonic())
+            # A master that has confirmed a higher epoch in the same office (`RenewMaster`) has confirmed this one.
+            goes_on = group.granted_master_id == taken.to_broker_id and group.confirmed_epoch > taken.epoch
+            timeline.confirmed(taken.epoch if goes_on else group.confirmed_epoch, time.monotonic())
             finish(group, timeline)
 
     async def _is_carried_out(self, group: Group, change: Change) -> bool:

@@ -113,14 +113,13 @@ class Group:
 
     @property
     def settings(self) -> ControllerSettings:
-        """What to decide by: the spec, and whether the brokers are known to keep its minimum yet (safety rule 1)."""
+        """What to decide by: the spec, and which brokers are not known to keep its minimum yet (safety rule 1)."""
         wanted = self.binding.settings
         if not wanted.shrink_floor:
             return wanted
-        said, members = self.configuration.minimums, self.record.replicas if self.record is not None else {}
-        # A member that has not answered may be the next master, and acknowledge alone.
-        least = min((said.get(broker_id, 0) for broker_id in self.live() if broker_id in members), default=0)
-        return replace(wanted, floor_kept=least >= wanted.min_in_sync_replicas)
+        said, least = self.configuration.minimums, wanted.min_in_sync_replicas
+        # One that has not answered may acknowledge alone as the next master.
+        return replace(wanted, keep_no_floor=frozenset(one for one in self.live() if said.get(one, 0) < least))
 
     @property
     def record(self) -> BrokerGroupRecord | None:
