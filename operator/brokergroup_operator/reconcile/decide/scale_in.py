@@ -8,13 +8,14 @@ another operator, goes on with the same member; if it must stay after all, the n
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from brokergroup_operator.api.brokergroup_operation import OperationType
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, ConditionType, Reason
-from brokergroup_operator.reconcile.decide.failover_safe import judge
+from brokergroup_operator.reconcile.decide.failover_safe import able_to_follow, judge
 from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.plan import Step, Verb
 from brokergroup_operator.reconcile.see import observed
@@ -68,9 +69,11 @@ def leaving_step(seen: Observed, leaver: Standing, *, staying: int, safe: bool) 
         return Step(verb=Verb.WAIT, reason=reason, why=f"Waiting for pod {member.pod} to stop", member=member)
     runs = leaver.has_pod and not leaver.is_going
     if runs and leaver.is_master and staying:
-        if safe:
-            return Step(verb=Verb.SWITCH, reason=reason, why="the master hands over before it leaves", member=member)
-        return _refused(leaver, "no member can take over from it now")
+        if not safe:
+            return _refused(leaver, "no member can take over from it now")
+        if complaint := _why_it_would_stay(seen, leaver, staying=staying):
+            return _refused(leaver, complaint)
+        return Step(verb=Verb.SWITCH, reason=reason, why="the master hands over before it leaves", member=member)
     if nothing_is_known(seen) and not _lacks_writes_for_long(seen):
         return Step(verb=Verb.WAIT, reason=reason, why="Waiting to hear the master", member=member)
     if complaint := why_it_must_stay(seen, leaver, staying=staying):
@@ -82,6 +85,20 @@ def leaving_step(seen: Observed, leaver: Standing, *, staying: int, safe: bool) 
     if reason is Reason.REBUILDING_MEMBER and (step := _volume_step(seen, leaver)) is not None:
         return step
     return Step(verb=Verb.FORGET, reason=reason, why="it has left", member=member)
+
+
+def _why_it_would_stay(seen: Observed, leaver: Standing, *, staying: int) -> str:
+    """Why a master that leaves would be refused once it had handed over; the empty text if it could leave.
+
+    It then keeps the role: a rolling update would move mastership back to it, and so on to and fro.
+    """
+    successor = next((one for one in able_to_follow(seen) if one != leaver.member.broker_id), None)
+    if successor is None or seen.record is None or seen.snapshot is None:
+        return ""  # the controller plane finds one, or refuses
+    record = replace(seen.record, master_broker_id=successor)
+    after = replace(seen, record=record, snapshot=replace(seen.snapshot, record=record))
+    complaint = why_it_must_stay(after, leaver, staying=staying)
+    return f"it is master, and would not be spared after a hand-over to broker {successor}: {complaint}" if complaint else ""
 
 
 def nothing_is_known(seen: Observed) -> bool:
