@@ -174,8 +174,10 @@ class PlanApplier:
         force = found is not None
         try:
             await self._applier.apply(action.resource, action.object, force=force)
-        except errors.InvalidError as error:
-            if action.otherwise is None:
+        except errors.ApiError as error:
+            if action.meanwhile is not None and error.status in REFUSALS:
+                await self._applier.apply(action.resource, action.meanwhile, force=force)
+            if action.otherwise is None or not isinstance(error, errors.InvalidError):
                 raise
             log.warning("reconcile.otherwise", group=str(key), target=action.target, error=str(error))
             await self._applier.apply(action.resource, action.otherwise, force=force)

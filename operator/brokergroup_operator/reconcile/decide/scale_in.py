@@ -98,7 +98,11 @@ def _why_it_would_stay(seen: Observed, leaver: Standing, *, staying: int) -> str
     record = replace(seen.record, master_broker_id=successor)
     after = replace(seen, record=record, snapshot=replace(seen.snapshot, record=record))
     complaint = why_it_must_stay(after, leaver, staying=staying)
-    return f"it is master, and would not be spared after a hand-over to broker {successor}: {complaint}" if complaint else ""
+    return (
+        f"it is master, and would not be spared after a hand-over to broker {successor}: {complaint}"
+        if complaint
+        else ""
+    )
 
 
 def nothing_is_known(seen: Observed) -> bool:
