@@ -11,7 +11,7 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, InvalidError
-from brokergroup_operator.kube.resources import EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS
+from brokergroup_operator.kube.resources import BROKER_GROUPS, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS
 from brokergroup_operator.observe.group_view import GroupUnknownError
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.act.refusals import NodePortTakenError
@@ -286,6 +286,32 @@ async def test_a_group_whose_own_object_may_not_be_written_says_so(
     sandbox.before_request = world.observe
     await world.settle()
     assert (await conditions(world))["Stalled"] == ("False", "NothingStalled")
+
+
+async def test_a_deleted_group_whose_finalizer_may_not_be_taken_off_says_so(
+    world: World, sandbox: SandboxApiServer
+) -> None:
+    """It said that nothing was done for it, while all that it had was gone."""
+    await world.api.delete(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
+
+    async def refuse(request: Any) -> None:
+        world.observe(request)
+        if request.method == "PATCH" and request.path.endswith("/brokergroups/orders"):
+            raise StatusError(403, "Forbidden", 'admission webhook "policy.example" denied the request')
+
+    sandbox.before_request = refuse
+    reconciler = world.new_reconciler()
+    for _ in range(PASSES):
+        with contextlib.suppress(ApiError):
+            await reconciler.run_pass(world.key)
+        await world.run_kubelet()
+    told = (await world.conditions())["Stalled"]["message"]
+    assert told.startswith("This group is deleted but for its finalizer brokergroup.dev/")
+    assert 'webhook "policy.example" denied the request' in told
+    assert (await events(world))["GroupWriteRefused"] == 1
+    sandbox.before_request = world.observe
+    await reconciler.run_pass(world.key)
+    assert await world.items(BROKER_GROUPS) == []
 
 
 @pytest.mark.parametrize(
