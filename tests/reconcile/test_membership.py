@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
+from brokergroup_operator.observe.group_view import Silence
+from brokergroup_operator.reconcile.plan import Verb
 from brokergroup_operator.reconcile.see.members import lacking_members, membership, voters_wanted
+from brokergroup_operator.reconcile.see.observed import seconds_of
 from controller_core.model import BrokerGroupRecord, Replica
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
@@ -134,6 +137,19 @@ def test_a_member_that_leaves_comes_back_where_no_write_is_acknowledged_without_
     assert (refused.verb.value, refused.reason.value) == ("refuse", "ScaleInRefused")
     assert refused.why == "orders-3 can't leave: there is no other master that serves"
     assert "apply Pod orders-3" in lines_of(run(late))
+
+
+def test_an_operator_that_has_just_started_goes_by_no_condition_of_long_ago() -> None:
+    """It started the stopped member again in its first pass, and said ScaleInRefused, although the master serves."""
+    stale = unavailable(JUST_STARTED, c.EARLIER)
+    for seconds, verb in ((29.0, Verb.WAIT), (30.0, Verb.REFUSE)):
+        silence = Silence(since_unix_seconds=seconds_of(b.NOW) - seconds)
+        step = c.course(c.seeing(stale, live={}, masters_silence=silence)).leaving
+        assert step is not None
+        assert step.verb is verb
+    unknown = c.course(replace(stale, snapshot=None)).leaving
+    assert unknown is not None
+    assert unknown.verb is Verb.WAIT
 
 
 def test_what_leaves_keeps_no_broken_member_from_its_mended_configuration() -> None:

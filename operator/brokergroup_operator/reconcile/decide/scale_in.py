@@ -115,12 +115,15 @@ def nothing_is_known(seen: Observed) -> bool:
 def _lacks_writes_for_long(seen: Observed) -> bool:
     """Whether it is no longer an operator that has just started and hears its brokers in a moment: the member may be missed.
 
-    Then it must stay, and is started again; nor does what it waits for keep broken pods from being replaced.
+    Then it must stay, and is started again; nor does what it waits for keep broken pods from being replaced. The condition may be
+    of an operator of long ago, so this one must have missed the master for as long.
     """
-    found = observed.condition_in(seen.group_object, ConditionType.AVAILABLE.value)
-    if found.get("status") != ConditionStatus.FALSE.value:
+    found, snapshot = observed.condition_in(seen.group_object, ConditionType.AVAILABLE.value), seen.snapshot
+    if snapshot is None or found.get("status") != ConditionStatus.FALSE.value:
         return False
     since_seconds = observed.seconds_of(str(found["lastTransitionTime"]))
+    if snapshot.masters_silence is not None:
+        since_seconds = max(since_seconds, snapshot.masters_silence.since_unix_seconds)
     return observed.seconds_of(seen.now) - since_seconds >= MISSED_SECONDS
 
 
