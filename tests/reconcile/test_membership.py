@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.observe.group_view import Silence
-from brokergroup_operator.reconcile.plan import Verb
+from brokergroup_operator.reconcile.plan import Step, Verb
 from brokergroup_operator.reconcile.see.members import lacking_members, membership, voters_wanted
 from brokergroup_operator.reconcile.see.observed import seconds_of
 from controller_core.model import BrokerGroupRecord, Replica
@@ -160,7 +161,22 @@ def test_what_leaves_keeps_no_broken_member_from_its_mended_configuration() -> N
     broken = c.live(broken, 1, writable=False)
     assert c.course(broken).leaver == c.course(broken).standings[3]
     assert c.steps(broken) == []
-    assert c.steps(unavailable(broken, "2026-11-20T23:59:30Z")) == ["replace orders-2"]
+    assert c.steps(unavailable(broken, "2026-11-20T23:59:30Z")) == ["replace orders-2", "replace orders-3"]
+
+
+def test_a_broken_member_that_can_not_leave_gets_its_mended_configuration() -> None:
+    """Under Strict the master acknowledges nothing without it, and it was never replaced: the group took no message for good."""
+    two = c.wishing(c.settled(replicas=2), replicas=1)
+    broken = c.live(c.not_ready(c.outdated(two, "orders-2"), "orders-2"), 1, writable=False)
+    late = unavailable(broken, c.EARLIER)
+    assert c.course(late).leaving == Step(
+        verb=Verb.REFUSE,
+        reason=Reason.SCALE_IN_REFUSED,
+        why="orders-2 can't leave: there is no other master that serves",
+        member=b.member(2),
+    )
+    assert c.steps(late) == ["replace orders-2"]
+    assert c.steps(broken) == [], "one that leaves is not updated"
 
 
 def test_no_member_leaves_below_the_floor() -> None:
