@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from brokergroup_operator.api.acl_fields import MARK
-from brokergroup_operator.kube.errors import InvalidError, NotFoundError
+from brokergroup_operator.kube.errors import ApiError, InvalidError, NotFoundError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUPS,
     CONFIG_MAPS,
@@ -25,7 +25,7 @@ from brokergroup_operator.kube.resources import (
 from brokergroup_operator.reconcile.clusters.cluster_pass import SETTLED_SECONDS, UNSETTLED_SECONDS
 from brokergroup_operator.reconcile.clusters.parts import NAME_SERVER_GRACE_SECONDS, PROXY_GRACE_SECONDS
 from brokergroup_operator.reconcile.render.broker_config import OVERRIDABLE_OF_JAVA
-from brokergroup_operator.reconcile.settings import VersionCatalogue
+from brokergroup_operator.reconcile.settings import LeaderElectionSettings, VersionCatalogue
 from kube_sandbox.api_server.errors import StatusError
 from rocketmq_remoting.broker_protocol import TopicConfig
 from tests.reconcile.cluster_place import ACL, SETTINGS, SIGNED, Place, of_groups
@@ -275,6 +275,30 @@ async def test_a_part_whose_deletion_is_refused_is_told_and_holds_nothing_else_u
     await place.run()
     assert await place.names(DEPLOYMENTS) == []
     assert not await place.is_stalled()
+
+
+@SANDBOX
+async def test_a_cluster_on_which_the_operators_name_is_refused_says_so(
+    place: Place, sandbox: SandboxApiServer
+) -> None:
+    """Each pass ended there, and nothing but the operator's log said why."""
+
+    def protect(request: web.BaseRequest) -> None:
+        if request.method == "PATCH" and request.path.endswith("/rocketmqclusters/shop"):
+            raise StatusError(403, "Forbidden", "clusters are protected")
+
+    lease = LeaderElectionSettings(namespace="rocketmq-system", identity="operator-0")
+    of_a_lease = Place(place.api, place.key.namespace, replace(SETTINGS, leader_election=lease))
+    sandbox.before_request = protect
+    await of_a_lease.make()
+    for _ in range(2):
+        with pytest.raises(ApiError, match="clusters are protected"):
+            await of_a_lease.run()
+    assert await place.events() == ["ClusterRefused"]
+    assert await place.names(SERVICES) == []
+    sandbox.before_request = None
+    await of_a_lease.run()
+    assert await place.names(SERVICES) == ["shop-nameserver", "shop-nameservers"]
 
 
 async def test_proxies_take_another_version_after_the_groups(place: Place) -> None:

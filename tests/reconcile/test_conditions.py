@@ -187,6 +187,17 @@ def test_a_message_of_another_program_is_cut_to_what_a_status_takes() -> None:
     assert shown(seen, "Stalled") == ("True", "InvalidSpec")
 
 
+def test_a_claim_that_may_not_grow_hides_no_other_reason() -> None:
+    """It may stay so for good, and said that updates go on while one had failed."""
+    seen = replace(c.settled(), refusal="no growth", claim_refused=True)
+    assert shown(seen, "Stalled") == ("True", "InvalidSpec")
+    assert message(seen, "Stalled") == "The API server refuses what the spec asks for: no growth"
+    waiting = {"containerStatuses": [{"name": "broker", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}
+    crashes = c.with_pods(seen, lambda pod: pod["status"].update(waiting), "orders-2")
+    assert shown(crashes, "Stalled") == ("True", "MemberCrashes")
+    assert shown(replace(crashes, claim_refused=False), "Stalled") == ("True", "InvalidSpec")
+
+
 def test_an_update_with_a_bad_image_has_failed() -> None:
     """Until it is taken back: then an update is under way."""
     here = c.live(c.settled(), 1, 3)

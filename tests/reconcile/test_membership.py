@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.observe.group_view import Silence
+from brokergroup_operator.reconcile.plan import Step, Verb
 from brokergroup_operator.reconcile.see.members import lacking_members, membership, voters_wanted
+from brokergroup_operator.reconcile.see.observed import seconds_of
 from controller_core.model import BrokerGroupRecord, Replica
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
@@ -136,6 +140,19 @@ def test_a_member_that_leaves_comes_back_where_no_write_is_acknowledged_without_
     assert "apply Pod orders-3" in lines_of(run(late))
 
 
+def test_an_operator_that_has_just_started_goes_by_no_condition_of_long_ago() -> None:
+    """It started the stopped member again in its first pass, and said ScaleInRefused, although the master serves."""
+    stale = unavailable(JUST_STARTED, c.EARLIER)
+    for seconds, verb in ((29.0, Verb.WAIT), (30.0, Verb.REFUSE)):
+        silence = Silence(since_unix_seconds=seconds_of(b.NOW) - seconds)
+        step = c.course(c.seeing(stale, live={}, masters_silence=silence)).leaving
+        assert step is not None
+        assert step.verb is verb
+    unknown = c.course(replace(stale, snapshot=None)).leaving
+    assert unknown is not None
+    assert unknown.verb is Verb.WAIT
+
+
 def test_what_leaves_keeps_no_broken_member_from_its_mended_configuration() -> None:
     """Both slaves were broken by the spec; it was corrected, and replicas lowered: neither was ever replaced."""
     broken = c.not_ready(
@@ -144,7 +161,22 @@ def test_what_leaves_keeps_no_broken_member_from_its_mended_configuration() -> N
     broken = c.live(broken, 1, writable=False)
     assert c.course(broken).leaver == c.course(broken).standings[3]
     assert c.steps(broken) == []
-    assert c.steps(unavailable(broken, "2026-11-20T23:59:30Z")) == ["replace orders-2"]
+    assert c.steps(unavailable(broken, "2026-11-20T23:59:30Z")) == ["replace orders-2", "replace orders-3"]
+
+
+def test_a_broken_member_that_can_not_leave_gets_its_mended_configuration() -> None:
+    """Under Strict the master acknowledges nothing without it, and it was never replaced: the group took no message for good."""
+    two = c.wishing(c.settled(replicas=2), replicas=1)
+    broken = c.live(c.not_ready(c.outdated(two, "orders-2"), "orders-2"), 1, writable=False)
+    late = unavailable(broken, c.EARLIER)
+    assert c.course(late).leaving == Step(
+        verb=Verb.REFUSE,
+        reason=Reason.SCALE_IN_REFUSED,
+        why="orders-2 can't leave: there is no other master that serves",
+        member=b.member(2),
+    )
+    assert c.steps(late) == ["replace orders-2"]
+    assert c.steps(broken) == [], "one that leaves is not updated"
 
 
 def test_no_member_leaves_below_the_floor() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, InvalidError
-from brokergroup_operator.kube.resources import EVENTS, PODS
+from brokergroup_operator.kube.resources import BROKER_GROUPS, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS
 from brokergroup_operator.observe.group_view import GroupUnknownError
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.act.refusals import NodePortTakenError
@@ -20,6 +20,7 @@ from brokergroup_operator.reconcile.reconciler import Reconciler
 from brokergroup_operator.reconcile.see import fetch
 from brokergroup_operator.reconcile.see.fetch import UnreadableGroupError
 from brokergroup_operator.reconcile.see.foreign import NameTakenError
+from brokergroup_operator.reconcile.see.observed import claim_size
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings
 from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile import builders as b
@@ -216,14 +217,15 @@ async def test_of_another_operators_group_nothing_is_said(world: World) -> None:
 
 async def test_a_claim_that_may_not_grow_holds_no_update_up(world: World, sandbox: SandboxApiServer) -> None:
     """`storage.size` can't be lowered again: a group on a class that does not expand was never updated any more."""
-    before = await uids_of(world, PODS)
+    before, sizes = await uids_of(world, PODS), await sizes_and_teams(world)
 
-    def refuse(request: Any) -> None:
-        if request.method == "PATCH" and "/persistentvolumeclaims/" in request.path:
+    async def refuse(request: Any) -> None:
+        if request.method == "PATCH" and "/persistentvolumeclaims/" in request.path and b"64Gi" in await request.read():
             raise StatusError(403, "Forbidden", "only dynamically provisioned pvc can be resized")
 
     sandbox.before_request = refuse
-    await world.patch_group({"spec": {"storage": {"size": "64Gi"}, "resources": {"requests": {"cpu": "100m"}}}})
+    storage = {"size": "64Gi", "claimTemplate": {"metadata": {"labels": {"team": "trade"}}}}
+    await world.patch_group({"spec": {"storage": storage, "resources": {"requests": {"cpu": "100m"}}}})
 
     reconciler = world.new_reconciler()
 
@@ -240,9 +242,23 @@ async def test_a_claim_that_may_not_grow_holds_no_update_up(world: World, sandbo
     told = (await world.conditions())["Stalled"]["message"]
     assert "only dynamically provisioned pvc can be resized" in told
     assert "allowVolumeExpansion" in told
+    assert "spec.storage.size is 64Gi, and claim orders-" in told
+    assert "has 8Gi: it grows only" in told
+    teams = {name: (size, "trade") for name, (size, _) in sizes.items()}
+    assert await sizes_and_teams(world) == teams, "the rest of a claim is no matter of its size"
     with pytest.raises(ApiError):
         await world.new_reconciler().run_pass(world.key)
     assert (await world.conditions())["Stalled"]["message"] == told, "the next plane goes on from there"
+    sandbox.before_request = world.observe
+    for _ in range(2):
+        await reconciler.run_pass(world.key)
+    assert await sizes_and_teams(world) == dict.fromkeys(sizes, ("64Gi", "trade")), "it is asked for again until then"
+    assert (await conditions(world))["Stalled"] == ("False", "NothingStalled")
+
+
+async def sizes_and_teams(world: World) -> dict[str, tuple[str, str | None]]:
+    claims = await world.items(PERSISTENT_VOLUME_CLAIMS)
+    return {one["metadata"]["name"]: (claim_size(one), one["metadata"]["labels"].get("team")) for one in claims}
 
 
 @pytest.mark.parametrize(
@@ -270,6 +286,32 @@ async def test_a_group_whose_own_object_may_not_be_written_says_so(
     sandbox.before_request = world.observe
     await world.settle()
     assert (await conditions(world))["Stalled"] == ("False", "NothingStalled")
+
+
+async def test_a_deleted_group_whose_finalizer_may_not_be_taken_off_says_so(
+    world: World, sandbox: SandboxApiServer
+) -> None:
+    """It said that nothing was done for it, while all that it had was gone."""
+    await world.api.delete(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
+
+    async def refuse(request: Any) -> None:
+        world.observe(request)
+        if request.method == "PATCH" and request.path.endswith("/brokergroups/orders"):
+            raise StatusError(403, "Forbidden", 'admission webhook "policy.example" denied the request')
+
+    sandbox.before_request = refuse
+    reconciler = world.new_reconciler()
+    for _ in range(PASSES):
+        with contextlib.suppress(ApiError):
+            await reconciler.run_pass(world.key)
+        await world.run_kubelet()
+    told = (await world.conditions())["Stalled"]["message"]
+    assert told.startswith("This group is deleted but for its finalizer brokergroup.dev/")
+    assert 'webhook "policy.example" denied the request' in told
+    assert (await events(world))["GroupWriteRefused"] == 1
+    sandbox.before_request = world.observe
+    await reconciler.run_pass(world.key)
+    assert await world.items(BROKER_GROUPS) == []
 
 
 @pytest.mark.parametrize(

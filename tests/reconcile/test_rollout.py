@@ -183,6 +183,26 @@ def test_a_pod_whose_broker_never_ran_has_nothing_on_its_disk() -> None:
     assert c.steps(c.with_pods(seen, never_ran, "orders-2")) == ["replace orders-2"]
 
 
+TO_AND_FRO: list[tuple[str, Observed, int, list[str]]] = [
+    ("only a learner would stay", LEARNER_TO_STAY, 2, ["replace orders-1"]),
+    ("only a barred member would stay", c.running(c.barred(2), "Decommission", brokerId=3), 3, ["replace orders-1"]),
+]
+
+
+@pytest.mark.parametrize(("seen", "leaver", "then"), c.table(TO_AND_FRO))
+def test_mastership_does_not_move_to_and_fro_with_a_member_that_can_not_leave(
+    seen: Observed, leaver: int, then: list[str]
+) -> None:
+    """The update gave it to that member, which gave it back at once because it is to leave: writes stopped each time."""
+    seen = c.outdated(seen, "orders-1")
+    assert seen.record is not None
+    assert c.steps(seen) == ["switch orders-1"]
+    after = c.seen_with(seen, replace(seen.record, master_broker_id=leaver))
+    assert c.steps(after) == then
+    told = c.message(after, "Stalled")
+    assert f"orders-{leaver} can't leave: it is master, and would not be spared after a hand-over to broker 1" in told
+
+
 @pytest.mark.parametrize(("seen", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_next_step(seen: Observed, expected: list[str]) -> None:
     """Strimzi #12649: the roller gave up instead of waiting for the in-sync replicas."""

@@ -347,6 +347,11 @@ def test_what_is_not_mounted_is_named_since_the_kubelet_does_not_say_it() -> Non
     ):
         assert text in trouble.message
 
+    waits["spec"]["volumes"] = []
+    bare = pod_trouble(waits, now=b.NOW)
+    assert bare is not None
+    assert "mounts" not in bare.message
+
 
 AT = "2026-11-20T23:50:00Z"
 LATER = "2026-11-20T23:55:00Z"

@@ -225,6 +225,19 @@ def test_a_claim_keeps_the_mark_of_the_operation_in_whose_course_it_was_made() -
     assert mark_of(marked_by_a_pass(there, 4).claims["orders-4"]) == c.OPERATION_UID
 
 
+def test_a_member_that_stays_loses_its_mark_where_its_claim_may_not_grow() -> None:
+    """It stayed a claim that counts for nothing after a lost record, and that is discarded then."""
+    larger = c.wishing(marked_by_a_pass(c.settled(), 3), storage={"size": "64Gi"})
+    [grown] = [one for one in c.actions(larger, ApplyObject) if one.target.endswith("orders-3")]
+    assert grown.meanwhile is not None
+    assert grown.meanwhile["spec"]["resources"]["requests"]["storage"] == "8Gi"
+    assert names.ANNOTATION_LEAVING not in grown.meanwhile["metadata"]["annotations"]
+    kept = replace(larger, claims={**larger.claims, "orders-3": b.bound(grown.meanwhile)})
+    [again] = [one for one in c.actions(kept, ApplyObject) if one.target.endswith("orders-3")]
+    assert again.object["spec"]["resources"]["requests"]["storage"] == "64Gi", "it is asked for again"
+    assert again.meanwhile is None, "and nothing else is written for it"
+
+
 def mark_of(claim: dict[str, Any]) -> str | None:
     found: str | None = claim["metadata"]["annotations"].get(names.ANNOTATION_OPERATION)
     return found

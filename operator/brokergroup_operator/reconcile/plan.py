@@ -111,6 +111,8 @@ class ApplyObject(_OfObject):
 
     # What is applied if the API server finds `object` invalid: it asks for something that another one may have taken.
     otherwise: JsonObject | None = None
+    # What is applied where the API server refuses `object`: that refusal is reported all the same, and `object` is asked for again.
+    meanwhile: JsonObject | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -375,7 +375,7 @@ EVENTS: Final = {
     "TakenBack": "Pods, Services and the rest that an orphaned group of the name has left are this group's, without a restart.",
     "GroupUnreadable": "Warning. The stored BrokerGroup does not fit this operator's API: it is left as it is, and `Stalled`.",
     "GroupWriteRefused": "Warning. The API server refused the operator's mark on the BrokerGroup: nothing is done for it, and it is"
-    " `Stalled`; the message has the server's words.",
+    " `Stalled`. Or, of a deleted one, it refused to take the operator's finalizer off. The message has the server's words.",
     "NotNow": "Warning. The controller plane refused a step of this pass; the next one asks again.",
     "ServedByAnotherOperator": "Warning. The group belongs to another operator's Lease (annotation"
     f" `{names.ANNOTATION_OPERATOR}`) and is left alone.",
@@ -383,7 +383,8 @@ EVENTS: Final = {
     "ClusterReady": "NameServers, groups and proxies are ready.",
     "ClusterUnavailable": "Warning. No NameServer or no Proxy is ready, or a group takes no writes; the message names it.",
     "ClusterNotOurs": "Warning. Objects that have a name of the cluster's parts are there already, and are left alone.",
-    "ClusterRefused": "Warning. The API server refused a part of the cluster; the message has its words.",
+    "ClusterRefused": "Warning. The API server refused a part of the cluster, or the operator's name on it, before which nothing is"
+    " done; the message has its words.",
     "ClusterGroupsBeyondCount": "Warning. `brokerGroups.count` was lowered; the groups beyond it stay until a person deletes them.",
     "ClusterVersionRefused": "Warning. The cluster's version is not in the operator's catalogue: what runs goes on as it is.",
     "ClusterUserDiffers": "Warning. A declared user is there that the operator did not make, or its Secret can't be used; it is"

@@ -20,6 +20,7 @@ from brokergroup_operator.reconcile.act import ownership
 from brokergroup_operator.reconcile.act.refusals import REFUSALS, NodePortOwners, first_of, of_claim
 from brokergroup_operator.reconcile.decide.deletion import claims_mended
 from brokergroup_operator.reconcile.see import foreign
+from brokergroup_operator.reconcile.see.observed import being_deleted
 from brokergroup_operator.reconcile.tell.status import unreadable_status
 from brokergroup_operator.records.kubernetes import GroupObjects
 from brokergroup_operator.records.store import GroupKey
@@ -45,6 +46,7 @@ ASKED_OF_THE_CONTROLLER: Final = (
     plans.PutBackBrokerConfig,
 )
 NOTHING_DONE: Final = "Nothing is done for this group"
+NOT_RELEASED: Final = "This group is deleted but for its finalizer"
 # Well below a pass's own time limit, which would cut the switchover off before its end is reported.
 SWITCHOVER_SECONDS: Final = 15.0
 
@@ -87,9 +89,13 @@ class PlanApplier:
         await self._tell(note, error.group_object, now=now)
 
     async def _tell_refused(self, error: errors.ApiError, group_object: JsonObject, *, now: str) -> None:
-        """Say that the group's own object may not be written, by a webhook, say: no other object of it is made before that."""
+        """Say that the group's own object may not be written, by a webhook, say: no other object of it is made before that.
+
+        The last write to a deleted group takes the operator's finalizer off it.
+        """
         if error.status in REFUSALS:
-            note = plans.Note(reason="GroupWriteRefused", message=f"{NOTHING_DONE}: {error}", warning=True)
+            done = f"{NOT_RELEASED} {names.FINALIZER_BROKER_GROUP}" if being_deleted(group_object) else NOTHING_DONE
+            note = plans.Note(reason="GroupWriteRefused", message=f"{done}: {error}", warning=True)
             await self._tell(note, group_object, now=now)
 
     async def _tell(self, note: plans.Note, group_object: JsonObject, *, now: str) -> None:
@@ -174,8 +180,10 @@ class PlanApplier:
         force = found is not None
         try:
             await self._applier.apply(action.resource, action.object, force=force)
-        except errors.InvalidError as error:
-            if action.otherwise is None:
+        except errors.ApiError as error:
+            if action.meanwhile is not None and error.status in REFUSALS:
+                await self._applier.apply(action.resource, action.meanwhile, force=force)
+            if action.otherwise is None or not isinstance(error, errors.InvalidError):
                 raise
             log.warning("reconcile.otherwise", group=str(key), target=action.target, error=str(error))
             await self._applier.apply(action.resource, action.otherwise, force=force)

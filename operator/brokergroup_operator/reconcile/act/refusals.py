@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from brokergroup_operator.api import names
 from brokergroup_operator.api.bounds import MAX_REPLICAS
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, ConditionType, Reason
 from brokergroup_operator.api.network_fields import NODE_PORTS_EACH
@@ -19,6 +20,7 @@ from brokergroup_operator.kube.errors import ApiError, InvalidError
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, SERVICES
 from brokergroup_operator.reconcile.plan import Action, ApplyObject
 from brokergroup_operator.reconcile.render.addressing import node_ports
+from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.foreign import NameTakenError
 from brokergroup_operator.reconcile.tell.conditions import SAID_BY_THE_SERVER
 
@@ -105,14 +107,29 @@ class ClaimRefusedError(ApiError):
 
 
 def of_claim(action: Action, error: ApiError, seen: Observed) -> ApiError:
-    """Return the same error, or, of a claim that is there, one that says what it takes to grow."""
+    """Return the same error, or, of a claim that is there, one that says that it stays, and what it takes to grow."""
     if not isinstance(action, ApplyObject) or action.resource != PERSISTENT_VOLUME_CLAIMS:
         return error
-    is_there = action.object["metadata"]["name"] in seen.claims
-    if not is_there or error.status not in REFUSALS:
+    claim = seen.claims.get(action.object["metadata"]["name"])
+    if claim is None or error.status not in REFUSALS:
         return error
-    grows = "a claim grows only in a storage class with allowVolumeExpansion: true"
-    return ClaimRefusedError(f"{CLAIM_STAYS}{error} ({grows})", status=error.status, reason=error.reason)
+    # A quota or a policy may refuse it too: then the storage class is no matter.
+    todo = _how_it_grows(action.object, claim) if RESIZED in str(error) else ""
+    return ClaimRefusedError(f"{CLAIM_STAYS}{error}{todo}", status=error.status, reason=error.reason)
+
+
+# k8s.io/kubernetes/plugin/pkg/admission/storage/persistentvolume/resize: "... can be resized and the storageclass that provisions
+# the pvc must support resize".
+RESIZED: Final = "can be resized"
+
+
+def _how_it_grows(wanted: JsonObject, claim: JsonObject) -> str:
+    name, size = wanted["metadata"]["name"], wanted["spec"]["resources"]["requests"]["storage"]
+    field = "spec.storage.commitLog.size" if name.endswith(names.commit_log_claim_name("")) else "spec.storage.size"
+    return (
+        f" ({field} is {size}, and claim {name} has {observed.claim_size(claim)}: it grows only in a storage class with"
+        " allowVolumeExpansion: true. A BrokerGroupOperation of type Rebuild gives its member a new claim of that size)"
+    )
 
 
 def first_of(refused: ApiError | None, error: ApiError) -> ApiError:

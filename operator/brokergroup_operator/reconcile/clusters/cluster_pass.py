@@ -42,6 +42,7 @@ from brokergroup_operator.kube.resources import (
     STATEFUL_SETS,
 )
 from brokergroup_operator.reconcile.act import ownership
+from brokergroup_operator.reconcile.act.refusals import REFUSALS
 from brokergroup_operator.reconcile.clusters import order, parts, standing
 from brokergroup_operator.reconcile.clusters.acl_secrets import AclSecretReader
 from brokergroup_operator.reconcile.clusters.consumer_groups import ConsumerGroupKeeper
@@ -151,16 +152,25 @@ class ClusterPass:
             message = f"Nothing is done for this cluster: {error}"
             await self._events.post_once(found, Note(reason="ClusterUnreadable", message=message, warning=True))
             return None
-        ours = await ownership.take(
-            self._api, self._events, found, resource=ROCKETMQ_CLUSTERS, operator=self._settings.operator
-        )
-        if ours is None:
+        if await self._take(found) is None:
             return SETTLED_SECONDS
         secrets = await self._secrets.read(key, cluster)
         seen = await self._brought_on(key, Seen(cluster=cluster, cluster_object=found), secrets)
         seen = await self._keep_users(key, await self._keep_topics(key, seen), secrets)
         status = await self._write_status(key, seen)
         return SETTLED_SECONDS if standing.is_settled(seen, status) else UNSETTLED_SECONDS
+
+    async def _take(self, found: JsonObject) -> JsonObject | None:
+        """Return the cluster once it is ours; where a policy refuses the operator's name on it, say so by an Event."""
+        try:
+            return await ownership.take(
+                self._api, self._events, found, resource=ROCKETMQ_CLUSTERS, operator=self._settings.operator
+            )
+        except ApiError as error:
+            if error.status in REFUSALS:
+                message = f"Nothing is done for this cluster: {error}"
+                await self._events.post_once(found, Note(reason="ClusterRefused", message=message, warning=True))
+            raise
 
     # ---- the parts
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,22 @@ def claim_actions(
         size, source = _size_kept(seen, name, storage.commit_log.size), _source_kept(seen, name, sources)
         wanted.append(children.build_commit_log_claim(seen.group, member, size=size, source=source))
     for claim in wanted:
-        yield from foreign.apply_if_drifted(PERSISTENT_VOLUME_CLAIMS, seen.claims, _with_operation(seen, claim))
+        for action in foreign.apply_if_drifted(PERSISTENT_VOLUME_CLAIMS, seen.claims, _with_operation(seen, claim)):
+            yield _as_large_as_it_is(seen, action)
+
+
+def _as_large_as_it_is(seen: Observed, action: Action) -> Action:
+    """With what is applied to a claim that may not grow: its labels and marks are no matter of its size.
+
+    A member that stays after all would keep the mark of one that leaves, and its claim counts for nothing after a lost record.
+    """
+    if not isinstance(action, ApplyObject) or (claim := seen.claims.get(action.object["metadata"]["name"])) is None:
+        return action
+    size, spec = observed.claim_size(claim), action.object["spec"]
+    if foreign.parse_quantity(spec["resources"]["requests"]["storage"]) <= foreign.parse_quantity(size):
+        return action
+    kept = foreign.with_revision(action.object | {"spec": spec | {"resources": {"requests": {"storage": size}}}})
+    return replace(action, meanwhile=kept) if foreign.drifted(claim, kept) else action
 
 
 def _size_kept(seen: Observed, name: str, wanted: str) -> str | None:

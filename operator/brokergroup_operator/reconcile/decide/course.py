@@ -123,7 +123,12 @@ def set_course(seen: Observed, settings: ReconcileSettings) -> Course:
     # A stopped member would be the first to leave, and its claim is read.
     leaver = scale_in.leaving(seen) if backing_up is None else None
     staying = {broker_id: one for broker_id, one in known.items() if one is not leaver}
-    outdated = rollouts.outdated_members(seen, [one.member for one in staying.values()], settings)
+    leaving = None
+    if leaver is not None:
+        leaving = scale_in.leaving_step(seen, leaver, staying=len(staying), safe=may_step.holds)
+    # One that can't leave is updated like any other: it may be what a broken spec has left the group without writes for.
+    updated = known if leaving is not None and leaving.verb is Verb.REFUSE else staying
+    outdated = rollouts.outdated_members(seen, [one.member for one in updated.values()], settings)
     due = rollouts.due_now(outdated, seen.group.spec.update_strategy)
     course = Course(
         standings=known,
@@ -132,20 +137,18 @@ def set_course(seen: Observed, settings: ReconcileSettings) -> Course:
         outdated=tuple(outdated),
         leaver=leaver,
         repairing=tls_order.keeping_pods(seen.group, silent_members.repair_step(seen, staying)),
-        leaving=scale_in.leaving_step(seen, leaver, staying=len(staying), safe=may_step.holds)
-        if leaver is not None
-        else None,
+        leaving=leaving,
         backing_up=tls_order.keeping_pods(seen.group, backing_up),
         moving=_moving(seen, may_step, due),
         stopping=tls_order.keeping_pods(seen.group, stopping.stopping_step(seen, staying, may_step)),
         forgetting=scale_in.forgetting_step(seen),
         rollout=tuple(
-            rollouts.rollout_steps(seen, staying, outdated, _may_update(seen, staying, due, drifts, may_step))
+            rollouts.rollout_steps(seen, updated, outdated, _may_update(seen, updated, due, drifts, may_step))
         ),
     )
     if seen.group.spec.maintenance.paused or observed.being_deleted(seen.group_object):
         return course
-    course = _in_turn(seen, course, staying)
+    course = _in_turn(seen, course, updated)
     return replace(course, steps=_chosen(course), opens_at=windows.opening_now(seen).opens_at)
 
 

@@ -33,7 +33,6 @@ from brokergroup_operator.reconcile.render.containers import with_times_of
 from brokergroup_operator.reconcile.render.pods import build_pod, made_as
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.members import comes_back_held, membership, wanted_learners
-from brokergroup_operator.reconcile.see.members import standings as every_standing
 from brokergroup_operator.reconcile.see.pod_trouble import pod_trouble
 
 if TYPE_CHECKING:
@@ -151,7 +150,7 @@ def made_before(seen: Observed, obj: JsonObject) -> bool:
 def rollout_steps(
     seen: Observed, standings: Mapping[int, Standing], outdated: Sequence[Outdated], safe: Verdict
 ) -> list[Step]:
-    """The steps of this pass; several for members that give nothing. `standings`: of those that stay."""
+    """The steps of this pass; several for members that give nothing. `standings`: of those that stay, or cannot leave."""
     if outdated and tls_order.lost_file(seen.group.spec.tls):
         why = f"No pod is replaced{tls_order.why_none_is_made(seen.group)}"
         return [Step(verb=Verb.REFUSE, reason=Reason.AUTHORITIES_HELD, why=why)]
@@ -175,7 +174,7 @@ def rollout_steps(
         return [_replace(item, "gives the group nothing as it is") for item in idle]
     now = [item for item in due if opening.is_open or _does_not_wait(seen, item, standings[item.member.broker_id])]
     waits = _waiting(seen, standings, held, due, now, opening)
-    return [waits if waits is not None else _next_turn(seen, standings, now, strategy, safe)]
+    return [waits if waits is not None else _next_turn(standings, now, strategy, safe)]
 
 
 def _waiting(
@@ -274,7 +273,6 @@ def _not_back(seen: Observed, standings: Mapping[int, Standing], now: Sequence[O
 
 
 def _next_turn(
-    seen: Observed,
     standings: Mapping[int, Standing],
     due: Sequence[Outdated],
     strategy: UpdateStrategySpec,
@@ -283,12 +281,11 @@ def _next_turn(
     slaves = [item for item in due if not standings[item.member.broker_id].is_master]
     # First those whose pods are not ready: while they last the group is not FailoverSafe, and they take no client of a Service.
     slaves.sort(key=lambda item: not standings[item.member.broker_id].lacks_readiness)
-    there = every_standing(seen)  # also a member that is to leave and can't: it may take over, and loses its master
-    if len(there) == 1:
+    if len(standings) == 1:
         return _replace(due[0], "the group has no other member")
     if learners := [item for item in slaves if standings[item.member.broker_id].is_learner]:
         return _replace(learners[0], "a learner's turn: nothing rests on it")
-    if _master_votes_alone(there):
+    if _master_votes_alone(standings):
         return _replace((slaves or due)[0], "only the master votes")
     if not safe.holds:
         return _turn_while_unsafe(slaves, due, strategy, safe)

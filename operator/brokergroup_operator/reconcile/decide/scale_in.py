@@ -8,13 +8,14 @@ another operator, goes on with the same member; if it must stay after all, the n
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from brokergroup_operator.api.brokergroup_operation import OperationType
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, ConditionType, Reason
-from brokergroup_operator.reconcile.decide.failover_safe import judge
+from brokergroup_operator.reconcile.decide.failover_safe import able_to_follow, judge
 from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.plan import Step, Verb
 from brokergroup_operator.reconcile.see import observed
@@ -68,9 +69,11 @@ def leaving_step(seen: Observed, leaver: Standing, *, staying: int, safe: bool) 
         return Step(verb=Verb.WAIT, reason=reason, why=f"Waiting for pod {member.pod} to stop", member=member)
     runs = leaver.has_pod and not leaver.is_going
     if runs and leaver.is_master and staying:
-        if safe:
-            return Step(verb=Verb.SWITCH, reason=reason, why="the master hands over before it leaves", member=member)
-        return _refused(leaver, "no member can take over from it now")
+        if not safe:
+            return _refused(leaver, "no member can take over from it now")
+        if complaint := _why_it_would_stay(seen, leaver, staying=staying):
+            return _refused(leaver, complaint)
+        return Step(verb=Verb.SWITCH, reason=reason, why="the master hands over before it leaves", member=member)
     if nothing_is_known(seen) and not _lacks_writes_for_long(seen):
         return Step(verb=Verb.WAIT, reason=reason, why="Waiting to hear the master", member=member)
     if complaint := why_it_must_stay(seen, leaver, staying=staying):
@@ -84,6 +87,24 @@ def leaving_step(seen: Observed, leaver: Standing, *, staying: int, safe: bool) 
     return Step(verb=Verb.FORGET, reason=reason, why="it has left", member=member)
 
 
+def _why_it_would_stay(seen: Observed, leaver: Standing, *, staying: int) -> str:
+    """Why a master that leaves would be refused once it had handed over; the empty text if it could leave.
+
+    It then keeps the role: a rolling update would move mastership back to it, and so on to and fro.
+    """
+    successor = next((one for one in able_to_follow(seen) if one != leaver.member.broker_id), None)
+    if successor is None or seen.record is None or seen.snapshot is None:
+        return ""  # the controller plane finds one, or refuses
+    record = replace(seen.record, master_broker_id=successor)
+    after = replace(seen, record=record, snapshot=replace(seen.snapshot, record=record))
+    complaint = why_it_must_stay(after, leaver, staying=staying)
+    return (
+        f"it is master, and would not be spared after a hand-over to broker {successor}: {complaint}"
+        if complaint
+        else ""
+    )
+
+
 def nothing_is_known(seen: Observed) -> bool:
     """The record names a master that the controller plane, just started perhaps, has not heard as such."""
     if seen.record is None or seen.record.granted_master_id is None:
@@ -94,12 +115,15 @@ def nothing_is_known(seen: Observed) -> bool:
 def _lacks_writes_for_long(seen: Observed) -> bool:
     """Whether it is no longer an operator that has just started and hears its brokers in a moment: the member may be missed.
 
-    Then it must stay, and is started again; nor does what it waits for keep broken pods from being replaced.
+    Then it must stay, and is started again; nor does what it waits for keep broken pods from being replaced. The condition may be
+    of an operator of long ago, so this one must have missed the master for as long.
     """
-    found = observed.condition_in(seen.group_object, ConditionType.AVAILABLE.value)
-    if found.get("status") != ConditionStatus.FALSE.value:
+    found, snapshot = observed.condition_in(seen.group_object, ConditionType.AVAILABLE.value), seen.snapshot
+    if snapshot is None or found.get("status") != ConditionStatus.FALSE.value:
         return False
     since_seconds = observed.seconds_of(str(found["lastTransitionTime"]))
+    if snapshot.masters_silence is not None:
+        since_seconds = max(since_seconds, snapshot.masters_silence.since_unix_seconds)
     return observed.seconds_of(seen.now) - since_seconds >= MISSED_SECONDS
 
 

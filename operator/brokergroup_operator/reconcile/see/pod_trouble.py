@@ -63,8 +63,9 @@ def _not_mounted(pod: JsonObject, name: str, *, now: str) -> Trouble | None:
         return None
     if (observed.moment(now) - observed.moment(since)).total_seconds() < NOT_MOUNTED_SECONDS:
         return None
-    needs = ", ".join(_mounted_by(pod)) or "no volume"
-    told = f"Pod {name}: its volumes, or its network, are not ready since {since}. It mounts {needs}: one of them may be missing."
+    mounted = ", ".join(_mounted_by(pod))
+    needs = f" It mounts {mounted}: one of them may be missing." if mounted else ""
+    told = f"Pod {name}: its volumes, or its network, are not ready since {since}.{needs}"
     return Trouble(Reason.CONTAINER_NOT_CREATED, f"{told} The pod's Events say which: kubectl describe pod {name}")
 
 

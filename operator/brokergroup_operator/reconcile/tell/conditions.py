@@ -8,6 +8,7 @@ lastTransitionTime moves only when the status of the condition changes, never wi
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import versions
@@ -269,8 +270,15 @@ def _told(step: Step) -> str:
     return f"{step.verb.value} {step.member.pod}: {step.why}"
 
 
-def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one return per reason)
-    """The group makes no progress by itself: a person should look."""
+def stalled(seen: Observed, course: Course) -> Verdict:
+    """The group makes no progress by itself: a person should look. A claim that may not grow comes last, since it may stay so."""
+    if not seen.claim_refused:
+        return _stalled(seen, course)
+    found = _stalled(replace(seen, refusal=""), course)
+    return found if found.holds else yes(Reason.INVALID_SPEC, f"{SAID_BY_THE_SERVER}{seen.refusal}")
+
+
+def _stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one return per reason)
     if (refused := _refused(seen)) is not None:
         return refused
     if (trouble := _pod_trouble(seen, course) or _copy_trouble(seen)) is not None:
