@@ -47,6 +47,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.real.parts import install  # noqa: E402
+from tests.real.parts.base_images import arm64_programs_run, buildah, image_store  # noqa: E402
+from tests.real.parts.steps import PartError, run  # noqa: E402
 
 # The Dockerfile's targets: the name of the image, and the extras of uv.lock in it.
 TARGETS = {"operator": ("brokergroup-operator", ()), "sla": ("brokergroup-operator-sla", ("--extra", "sla"))}
@@ -96,12 +98,12 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _terminate)
     try:
         with contextlib.ExitStack() as stack:
-            publication = Publication(arguments, stack.enter_context(install.image_store()))
+            publication = Publication(arguments, stack.enter_context(image_store()))
             publication.check()
             if platform.machine() != "aarch64":
-                stack.enter_context(install.arm64_programs_run())
+                stack.enter_context(arm64_programs_run())
             print(json.dumps(publication.publish()))  # noqa: T201
-    except (PublishError, ContentsError, install.PartError, OSError) as error:
+    except (PublishError, ContentsError, PartError, OSError) as error:
         sys.exit(f"publish: {error}")
 
 
@@ -140,23 +142,21 @@ class Publication:
         self.given_bases = _given_bases(arguments.base_image)
         self.started = datetime.now(UTC)
         self.store, self.checkout, self.folder = folder / "store", folder / "checkout", folder
-        install.run(["git", "clone", "--quiet", str(ROOT), str(self.checkout)])
-        self.commit = install.run(["git", "rev-parse", "HEAD"], cwd=self.checkout).strip()
+        run(["git", "clone", "--quiet", str(ROOT), str(self.checkout)])
+        self.commit = run(["git", "rev-parse", "HEAD"], cwd=self.checkout).strip()
         project = tomllib.loads((self.checkout / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         self.version = str(project["version"])
 
     def check(self) -> None:
         """Raise PublishError for what no one should publish, before anything is built."""
-        changed = install.run(["git", "status", "--porcelain", "--untracked-files=no"], cwd=ROOT).splitlines()
+        changed = run(["git", "status", "--porcelain", "--untracked-files=no"], cwd=ROOT).splitlines()
         if changed:
             raise PublishError(
                 f"{', '.join(line[3:] for line in changed)}: not committed, expected a checkout without changes"
             )
         refs = [
             line.split()
-            for line in install.run(
-                ["git", "ls-remote", self.source], cwd=ROOT, env={"GIT_TERMINAL_PROMPT": "0"}
-            ).splitlines()
+            for line in run(["git", "ls-remote", self.source], cwd=ROOT, env={"GIT_TERMINAL_PROMPT": "0"}).splitlines()
         ]
         if self.commit not in {words[0] for words in refs if words}:
             raise PublishError(
@@ -245,13 +245,13 @@ class Publication:
     def _dist(self, images: dict[str, str]) -> None:
         words = ["--into", str(self.into), "--uv", self.uv, "--helm", str(install.helm_program())]
         words += [f"--image={image}" for image in images.values()]
-        install.run([sys.executable, str(self.checkout / ".ci" / "dist.py"), *words, *self.dist_options])
+        run([sys.executable, str(self.checkout / ".ci" / "dist.py"), *words, *self.dist_options])
 
     def _push_chart(self, package: Path) -> str:
         """Push a chart, and return its name, tag and digest."""
         place = f"{self.registry}/charts"
         plain = ["--plain-http"] if self.plain_http else []
-        told = install.run([str(install.helm_program()), "push", *plain, str(package), f"oci://{place}"])
+        told = run([str(install.helm_program()), "push", *plain, str(package), f"oci://{place}"])
         if (digest := DIGEST.search(told)) is None:
             raise PublishError(f"helm push {package.name} told no digest: {told.strip()}")
         name = package.name.removesuffix(f"-{self.version}.tgz")
@@ -302,7 +302,7 @@ class Publication:
         """CycloneDX: what the image's files say, with what uv knows of the packages of uv.lock."""
         export = [self.uv, "export", "--quiet", "--frozen", "--no-default-groups", *TARGETS[target][1]]
         sbom = ["--format", "cyclonedx1.5", "--preview-features", "sbom-export"]
-        listed: dict[str, Any] = json.loads(install.run([*export, *sbom], cwd=self.checkout))
+        listed: dict[str, Any] = json.loads(run([*export, *sbom], cwd=self.checkout))
         archive = self.folder / "image.tar"
         self._crane("export", image, str(archive))
         with tarfile.open(archive) as tar:
@@ -326,7 +326,7 @@ class Publication:
         return [*self.key, *(["--allow-http-registry"] if self.plain_http else [])]
 
     def _cosign(self, *words: str) -> None:
-        install.run([str(install.cosign_program()), *words], env=self.secrets)
+        run([str(install.cosign_program()), *words], env=self.secrets)
 
     def _crane(self, *words: str) -> str:
         options = ["--insecure"] if self.plain_http else []
@@ -338,7 +338,7 @@ class Publication:
         return done.stdout
 
     def _buildah(self, *words: str) -> str:
-        return install.buildah(self.store, *words)
+        return buildah(self.store, *words)
 
     def _write(self, name: str, content: dict[str, Any]) -> Path:
         path = self.folder / name

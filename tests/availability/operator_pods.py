@@ -119,7 +119,8 @@ class OperatorPods:
             pod = self.leader()
             return pod if pod is not None and pod.runs else None
 
-        return await eventually(found, lambda: f"no leader: {self._terms()[-3:]}")
+        led: OperatorPod = await eventually(found, lambda: f"no leader: {self._terms()[-3:]}")
+        return led
 
     def followers(self) -> list[OperatorPod]:
         leader = self.leader()
@@ -175,6 +176,7 @@ class OperatorPods:
             ]
             return min(writes, key=lambda found: found[1].sent_seconds, default=None)
 
+        pod: OperatorPod
         pod, _ = await eventually(successor, lambda: f"no pod repaired the Service\n{group.story()}")
         first = min(item.sent_seconds for item in pod.reconcile_writes(since_seconds))
         print(json.dumps({"scenario": scenario, "takeover_seconds": round(first - since_seconds, 3)}))

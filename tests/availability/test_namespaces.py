@@ -132,7 +132,7 @@ async def test_fifty_groups_in_ten_namespaces_under_one_operator(cluster: Cluste
     await eventually(
         all_ready,
         lambda: f"not Ready: {sorted(set(PLACES) - cluster.ready())}\n{operator.log_path.read_text()[-3000:]}",
-        deadline_seconds=DEADLINE_SECONDS,
+        within_seconds=DEADLINE_SECONDS,
     )
     await nothing_is_mixed(cluster)
 

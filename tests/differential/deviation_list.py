@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tests.differential.deviations import After, Deviation, Family
 from tests.differential.deviations_of_ids import IDS
 from tests.differential.deviations_of_input import INPUT
+from tests.differential.deviations_of_lives import LIVES
 from tests.differential.deviations_of_masters import MASTERS
 
 if TYPE_CHECKING:
@@ -32,5 +33,5 @@ def _deposed_already(case: Case) -> bool:
 
 
 BY_THE_COMPARISON = (UNASKED,)
-DEVIATIONS = (*INPUT.entries, *IDS.entries, *MASTERS.entries, *LAST.entries)
+DEVIATIONS = (*INPUT.entries, *IDS.entries, *MASTERS.entries, *LIVES.entries, *LAST.entries)
 (DEPOSED,) = LAST.entries

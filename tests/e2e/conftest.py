@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from tests.e2e.house import House, WholeGroup, open_house, settled_group
-from tests.e2e.java_house import open_java_house, open_replica_house
+from tests.e2e.java_house import ClusterHouse, open_java_house, open_replica_house
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -38,6 +38,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     """An empty sandbox."""
     async with open_house(tmp_path_factory.mktemp("house")) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def java_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ClusterHouse]:
+    """Java brokers on a real API server."""
+    async with open_java_house(tmp_path_factory.mktemp("house")) as running:
         yield running
 
 

@@ -14,10 +14,10 @@ import itertools
 import json
 import os
 import signal
-import time
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -33,6 +33,7 @@ from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import RemotingError
 from tests.e2e.history import RecordHistory, record_history
+from tests.support import waiting
 from tests.support.places import free_port
 
 if TYPE_CHECKING:
@@ -48,25 +49,7 @@ QUEUES = 4
 READS = 3
 # One wait. A machine with two cores starts three replicas in 5 to 15 s; at a load of 15 an operator alone took more than 60 s.
 DEADLINE_SECONDS = 180.0
-POLL_SECONDS = 0.02
-
-Found = TypeVar("Found")
-
-
-class NotInTimeError(AssertionError):
-    """A wait reached its deadline; the text has the state found instead."""
-
-
-async def eventually(
-    look: Callable[[], Found | None], what: Callable[[], str], *, deadline_seconds: float = DEADLINE_SECONDS
-) -> Found:
-    """Return the first result of `look` that is neither None nor False nor empty."""
-    deadline = time.monotonic() + deadline_seconds
-    while not (found := look()):
-        if time.monotonic() > deadline:
-            raise NotInTimeError(f"not within {deadline_seconds:.0f} s: {what()}")
-        await asyncio.sleep(POLL_SECONDS)
-    return found
+eventually = partial(waiting.eventually, within_seconds=DEADLINE_SECONDS, every_seconds=0.02)
 
 
 @dataclass
@@ -292,7 +275,7 @@ class WholeGroup:
     ) -> Any:
         """Wait for a condition of this group."""
         seconds = deadline_seconds * self.house.patience
-        return await eventually(condition, lambda: f"{what}\n{self.story()}", deadline_seconds=seconds)
+        return await eventually(condition, lambda: f"{what}\n{self.story()}", within_seconds=seconds)
 
     async def until_settled(self) -> None:
         await self.until(self.is_settled, "the group is Ready with everybody in sync")

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from brokergroup_operator.demo.processes import DemoProcesses
-from brokergroup_operator.kube.resources import PODS
+from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from tests.e2e.house import NAMESPACE, House
-from tests.real.clusters import Cluster, as_yaml, eventually, real_cluster
+from tests.real.clusters import Cluster, as_yaml, real_cluster
 from tests.real.parts import install
 from tests.real.parts.java import FAST_START
 
@@ -35,6 +35,7 @@ STORAGE_CLASS = {
     "provisioner": "brokergroup.dev/folders",
     "allowVolumeExpansion": True,
 }
+SIZE = {"storage": "1Gi"}
 
 
 @dataclass
@@ -100,6 +101,18 @@ def house_of(cluster: Cluster, patience: float) -> ClusterHouse:
     )
 
 
+async def give_claim(house: House, name: str, folder: Path) -> None:
+    """Make a volume of a folder of this host, with the claim that has it."""
+    shared = {"accessModes": ["ReadWriteOnce"], "storageClassName": "by-hand"}
+    volume = {"persistentVolumeReclaimPolicy": "Delete", "hostPath": {"path": str(folder)}, "capacity": SIZE, **shared}
+    metadata = {"name": f"pv-{name}"}
+    made = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": volume}
+    await house.api.create(PERSISTENT_VOLUMES, made)
+    await house.create(
+        PERSISTENT_VOLUME_CLAIMS, name, {"resources": {"requests": SIZE}, "volumeName": f"pv-{name}", **shared}
+    )
+
+
 def java_spec(name_server: str) -> dict[str, Any]:
     """Return the spec of examples/rocketmq.yaml with this NameServer's address."""
     spec: dict[str, Any] = yaml.safe_load((EXAMPLES / "rocketmq.yaml").read_text(encoding="utf-8"))["spec"]
@@ -109,10 +122,4 @@ def java_spec(name_server: str) -> dict[str, Any]:
 async def start_name_server(cluster: Cluster) -> str:
     """Start the NameServer pod of examples/nameserver.yaml; return its address."""
     await cluster.kubectl("apply", "-n", NAMESPACE, "-f", str(EXAMPLES / "nameserver.yaml"))
-
-    async def address() -> str:
-        status = (await cluster.api.get(PODS, "nameserver", namespace=NAMESPACE)).get("status", {})
-        ready = [one["status"] for one in status.get("conditions", []) if one["type"] == "Ready"] == ["True"]
-        return f"{status['podIP']}:9876" if ready else ""
-
-    return await eventually(address, lambda: cluster.story(NAMESPACE))
+    return await cluster.name_server_address(NAMESPACE)

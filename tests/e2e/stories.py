@@ -12,11 +12,11 @@ from brokergroup_operator.kube.resources import (
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
 )
-from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from tests.e2e.house import DEADLINE_SECONDS, NAMESPACE, WholeGroup
 from tests.reconcile.world import until
+from tests.support.one_request import answer_to
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -131,10 +131,6 @@ async def has_copied(
 async def ask(address: str | None, command: RemotingCommand) -> RemotingCommand:
     """Send one request to a broker, which must succeed."""
     assert address is not None
-    client = RemotingClient()
-    try:
-        answer = await client.invoke(address, command, timeout_seconds=10.0)
-    finally:
-        await client.close()
+    answer = await answer_to(address, command)
     assert answer.code == ResponseCode.SUCCESS, answer
     return answer

@@ -15,7 +15,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import pytest_asyncio
 import yaml
 
 from brokergroup_operator.demo.client import DemoProducer, Ledger, ReadbackError, read_keys
@@ -34,7 +33,7 @@ from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from tests.e2e.conftest import REAL_PARTS
 from tests.e2e.house import NAMESPACE, QUEUES, TOPIC, whole_group
-from tests.e2e.java_house import ClusterHouse, open_java_house
+from tests.e2e.java_house import give_claim
 from tests.e2e.stories import condition
 from tests.real.parts import java
 from tests.real.test_java_versions import OF_JAVA_8, controller_of_5_0, with_logging
@@ -44,6 +43,8 @@ from tests.support.our_program import run
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from tests.e2e.java_house import ClusterHouse
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -159,12 +160,6 @@ class OldBrokers:
         return int(json.loads(answer.body or b"{}")["table"]["commitLogMaxOffset"])
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def java_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ClusterHouse]:
-    async with open_java_house(tmp_path_factory.mktemp("house")) as running:
-        yield running
-
-
 @asynccontextmanager
 async def old_brokers(group: str, folder: Path) -> AsyncIterator[OldBrokers]:
     old = OldBrokers(group, folder, RemotingClient(), JavaRig(folder))
@@ -179,25 +174,7 @@ async def old_brokers(group: str, folder: Path) -> AsyncIterator[OldBrokers]:
 async def give_volumes(house: ClusterHouse, old: OldBrokers) -> None:
     """Make a volume of each broker's folder, with the claim that a StatefulSet would have made: the store is a folder in it."""
     for name in old.claims:
-        size = {"storage": "1Gi"}
-        volume = {
-            "capacity": size,
-            "accessModes": ["ReadWriteOnce"],
-            "persistentVolumeReclaimPolicy": "Delete",
-            "storageClassName": "by-hand",
-            "hostPath": {"path": str(old.folder / name)},
-        }
-        made = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"pv-{name}"}, "spec": volume}
-        await house.api.create(PERSISTENT_VOLUMES, made)
-        spec = {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": size},
-            "storageClassName": "by-hand",
-            "volumeName": f"pv-{name}",
-        }
-        metadata = {"name": name, "namespace": NAMESPACE}
-        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
-        await house.api.create(PERSISTENT_VOLUME_CLAIMS, claim)
+        await give_claim(house, name, old.folder / name)
 
     async def bound() -> bool:
         claims = (await house.api.list(PERSISTENT_VOLUME_CLAIMS, namespace=NAMESPACE)).items

@@ -9,11 +9,11 @@ import pytest
 import pytest_asyncio
 
 from brokergroup_operator.kube.resources import EVENTS
-from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.serialization import decode_properties, encode_properties
 from tests.e2e.house import NAMESPACE, House, WholeGroup, settled_group
+from tests.support.one_request import answer_to
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,15 +34,10 @@ async def strict(any_house: House) -> Any:
 
 async def ask(address: str, values: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the answer to 26; with values send 25 first."""
-    client = RemotingClient()
-    try:
-        if values is not None:
-            change = request(RequestCode.UPDATE_BROKER_CONFIG, body=encode_properties(dict(values)))
-            assert (await client.invoke(address, change, timeout_seconds=5.0)).code == ResponseCode.SUCCESS
-        answer = await client.invoke(address, request(RequestCode.GET_BROKER_CONFIG), timeout_seconds=5.0)
-        return decode_properties(answer.body)
-    finally:
-        await client.close()
+    if values is not None:
+        change = request(RequestCode.UPDATE_BROKER_CONFIG, body=encode_properties(dict(values)))
+        assert (await answer_to(address, change)).code == ResponseCode.SUCCESS
+    return decode_properties((await answer_to(address, request(RequestCode.GET_BROKER_CONFIG))).body)
 
 
 def condition(group: WholeGroup, kind: str) -> dict[str, Any]:

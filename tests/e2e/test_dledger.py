@@ -12,23 +12,21 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import pytest_asyncio
 import yaml
 
 from brokergroup_operator.demo.client import ReadbackError, key_of
-from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from tests.e2e.conftest import REAL_PARTS
-from tests.e2e.house import NAMESPACE, TOPIC, WholeGroup, settled_group
-from tests.e2e.java_house import ClusterHouse, open_java_house
+from tests.e2e.house import TOPIC, WholeGroup, settled_group
+from tests.e2e.java_house import give_claim
 from tests.support.dledger_group import CLUSTER, COMMIT, HALF_TOPIC, PREPARED, ROLLBACK, DLedgerGroup, Message, restart
 from tests.support.java_rig import JavaRig, eventually
 from tests.support.our_program import output_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from rocketmq_remoting.message_record import StoredMessage
+    from tests.e2e.java_house import ClusterHouse
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.real(*REAL_PARTS), pytest.mark.timeout(900)]
 
@@ -37,12 +35,6 @@ FILE_BYTES = 65536
 MESSAGES = 1500
 # Levels of 30 s and 20 min: the one becomes due around the stop, the other waits.
 SOON, LATE = "4", "15"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def java_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ClusterHouse]:
-    async with open_java_house(tmp_path_factory.mktemp("house")) as running:
-        yield running
 
 
 async def fill(old: DLedgerGroup) -> dict[str, str]:
@@ -72,21 +64,6 @@ def as_stored(messages: list[StoredMessage]) -> list[tuple[Any, ...]]:
     return sorted(
         (one.queue_id, one.queue_offset, one.body, one.properties_bytes, one.store_timestamp_ms) for one in messages
     )
-
-
-async def give_claim(house: ClusterHouse, folder: Path) -> None:
-    """Make the claim of the copies, of a folder of this host."""
-    size = {"storage": "1Gi"}
-    shared = {"accessModes": ["ReadWriteOnce"], "storageClassName": "by-hand"}
-    volume = {"capacity": size, "hostPath": {"path": str(folder)}, **shared}
-    await house.api.create(
-        PERSISTENT_VOLUMES,
-        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": CLAIM}, "spec": volume},
-    )
-    spec = {"resources": {"requests": size}, "volumeName": CLAIM, **shared}
-    metadata = {"name": CLAIM, "namespace": NAMESPACE}
-    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
-    await house.api.create(PERSISTENT_VOLUME_CLAIMS, claim)
 
 
 async def copied(old: DLedgerGroup, folder: Path) -> dict[str, Any]:
@@ -139,7 +116,7 @@ async def test_a_dledger_log_becomes_a_broker_group(java_house: ClusterHouse, tm
         before = await read_from_a_follower(old, leader)
         await old.stop(last=leader)
         spec = await copied(old, tmp_path)
-        await give_claim(java_house, tmp_path / "copies")
+        await give_claim(java_house, CLAIM, tmp_path / "copies")
         await java_house.start_operator()
         async with settled_group(java_house, GROUP, **spec) as group:
             await offsets_are_everywhere(group, old)

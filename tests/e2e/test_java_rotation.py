@@ -36,7 +36,7 @@ from tests.e2e.conftest import JAVA_MARKS
 from tests.e2e.house import NAMESPACE, WholeGroup, whole_group
 from tests.e2e.java_house import EXAMPLES, PATIENCE, STORAGE_CLASS, house_of, java_spec
 from tests.e2e.stories import condition, holds, pod_uids
-from tests.real.clusters import as_yaml, eventually, real_cluster
+from tests.real.clusters import as_yaml, real_cluster
 from tests.real.parts.java_producer import JavaProducer, start_producer
 from tests.security.certificates import Authority, make_authority
 
@@ -173,13 +173,7 @@ def name_server_pod() -> dict[str, Any]:
 
 async def name_server_of(cluster: Cluster) -> str:
     await cluster.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=as_yaml([name_server_pod()]))
-
-    async def address() -> str:
-        status = (await cluster.api.get(PODS, "nameserver", namespace=NAMESPACE)).get("status", {})
-        ready = [one["status"] for one in status.get("conditions", []) if one["type"] == "Ready"] == ["True"]
-        return f"{status['podIP']}:9876" if ready else ""
-
-    return await eventually(address, lambda: cluster.story(NAMESPACE))
+    return await cluster.name_server_address(NAMESPACE)
 
 
 @asynccontextmanager

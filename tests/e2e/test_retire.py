@@ -27,6 +27,7 @@ from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import RemotingError
 from rocketmq_remoting.message_record import decode_records
 from tests.e2e.house import NAMESPACE, QUEUES, TOPIC, WholeGroup, eventually, open_house, whole_group
+from tests.support.one_request import answer_to
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -136,12 +137,8 @@ async def consuming(group: WholeGroup) -> AsyncIterator[Consumer]:
 
 async def send(address: str, key: str) -> int:
     """Return the code that a broker answers to a send."""
-    client = RemotingClient()
-    try:
-        message = numbered_message(key, broker_name="orders", topic=TOPIC, queue_id=0)
-        return (await client.invoke(address, message, timeout_seconds=5.0)).code
-    finally:
-        await client.close()
+    message = numbered_message(key, broker_name="orders", topic=TOPIC, queue_id=0)
+    return (await answer_to(address, message, timeout_seconds=5.0)).code
 
 
 def master_of(group: WholeGroup) -> str:

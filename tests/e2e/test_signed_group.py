@@ -12,11 +12,11 @@ import pytest_asyncio
 
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, PODS, SECRETS
-from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.serialization import decode_properties
 from tests.e2e.house import NAMESPACE, House, WholeGroup, whole_group
+from tests.support.one_request import answer_to
 
 pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -50,12 +50,8 @@ async def signed(house: House) -> Any:
 
 async def live(address: str) -> str | None:
     """Return a replica's `authenticationEnabled`, which decides about unsigned changes."""
-    client = RemotingClient()
-    try:
-        answer = await client.invoke(address, request(RequestCode.GET_BROKER_CONFIG), timeout_seconds=5.0)
-        return decode_properties(answer.body).get("authenticationEnabled")
-    finally:
-        await client.close()
+    answer = await answer_to(address, request(RequestCode.GET_BROKER_CONFIG))
+    return decode_properties(answer.body).get("authenticationEnabled")
 
 
 async def test_a_signing_group_elects_fails_over_and_hears_no_stranger(signed: WholeGroup) -> None:
@@ -63,13 +59,8 @@ async def test_a_signing_group_elects_fails_over_and_hears_no_stranger(signed: W
         await signed.lose_master()
     address = signed.seen.master_address()
     assert address is not None
-    client = RemotingClient()
-    try:
-        change = request(RequestCode.UPDATE_BROKER_CONFIG, body=b"minInSyncReplicas=1")
-        answer = await client.invoke(address, change, timeout_seconds=5.0)
-    finally:
-        await client.close()
-    assert answer.code == ResponseCode.NO_PERMISSION
+    change = request(RequestCode.UPDATE_BROKER_CONFIG, body=b"minInSyncReplicas=1")
+    assert (await answer_to(address, change)).code == ResponseCode.NO_PERMISSION
     assert await live(address) == "true"
 
 

@@ -42,6 +42,7 @@ from rocketmq_remoting.errors import RemotingError
 from tests.fence.java_cluster import ClusterError, JavaCluster, cut_off, heal, java_cluster, read_yaml, say
 from tests.fence.spies import QUEUES, TOPIC, Spy
 from tests.real.parts import install
+from tests.real.parts.steps import apt_install
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -295,7 +296,7 @@ def main(arguments: list[str]) -> int:
         say("network namespaces need root")
         return 2
     if shutil.which("nft") is None:
-        install.apt_install("nftables")
+        apt_install("nftables")
     failed = install.bring_all(["rocketmq", "newest-rocketmq"])
     for name, why in failed.items():
         say(f"{name}: {why}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from typer.testing import CliRunner
@@ -24,7 +24,7 @@ from tests.reconcile.world import Namespaced
 from tests.support.memory_api import MemoryApi, MemoryApiServer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
     from brokergroup_operator.kube.resources import Resource
@@ -95,6 +95,16 @@ class FakeNode(Namespaced):
         volume = {"name": "store", "persistentVolumeClaim": {"claimName": claim}}
         spec = {"containers": [{"name": "broker", "image": "apache/rocketmq:5.5.0"}], "volumes": [volume]}
         await self.make(PODS, name, spec, **metadata)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Bind claims and run pods until the block ends."""
+        running = asyncio.create_task(self.run())
+        try:
+            yield
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
 
     async def run(self) -> None:
         while True:

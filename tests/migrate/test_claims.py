@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -56,12 +55,8 @@ async def a_cluster(folder: Path) -> AsyncIterator[FakeNode]:
     for number, claim in enumerate(OLD):
         write_store(folder / f"pv-{number}" / "store")
         await node.make_volume(f"pv-{number}", claim)
-    running = asyncio.create_task(node.run())
-    try:
+    async with node.running():
         yield node
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -66,12 +65,8 @@ async def a_cluster(folder: Path, **spec: Any) -> AsyncIterator[FakeNode]:
     store = KubernetesRecordStore(node.api, namespace=NAMESPACE)
     await store.commit(GroupKey(NAMESPACE, GROUP), RECORD, None)
     await store.close()
-    running = asyncio.create_task(node.run())
-    try:
+    async with node.running():
         yield node
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 @pytest.fixture

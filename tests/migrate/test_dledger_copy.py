@@ -6,10 +6,7 @@ import json
 import mmap
 import os
 import resource
-import shutil
 import struct
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -90,12 +87,8 @@ def test_what_java_wrote_is_a_backup_that_a_group_begins_with(tmp_path: Path) ->
     assert len(new) == 71
     assert new[-1].physical_offset + new[-1].size_bytes == 26450
     manifest = restore(folder, Store.at(tmp_path / "disk", None), name="orders/from-dledger", implementation="Java")
-    assert (manifest.offset, manifest.store_epoch, manifest.master_epoch, manifest.broker_name) == (
-        26450,
-        1,
-        1,
-        "broker-a",
-    )
+    assert (manifest.offset, manifest.store_epoch, manifest.master_epoch) == (26450, 1, 1)
+    assert manifest.broker_name == "broker-a"
     assert content_of(tmp_path / "disk" / "config") == content_of(store / "config")
     assert content_of(tmp_path / "disk" / "kvStore") == {"CURRENT": b"popped"}
     # The first claim is now a store as any other that is taken over.
@@ -113,14 +106,9 @@ def test_each_message_is_there_once_in_order_with_its_queue_offset(
 ) -> None:
     folder = tmp_path_factory.mktemp("stores")
     sent = [
-        Sent(
-            topic="" if number in noops and number else "orders",
-            queue=number % 3,
-            body=bytes([65 + number]) * size,
-            offset=7 + number,
-        )
-        for number, size in enumerate(sizes)
+        Sent(queue=number % 3, body=bytes([65 + number]) * size, offset=7 + number) for number, size in enumerate(sizes)
     ]
+    sent = [replace(one, topic="") if number in noops - {0} else one for number, one in enumerate(sent)]
     write_member(folder / "store", sent, begin=begin, first_index=11)
     found = messages_in(copied(folder / "store", folder / "claim") / "commitlog")
     expected = [(one.queue, one.offset, one.body) for one in sent if one.topic]
@@ -134,11 +122,18 @@ def test_half_messages_and_other_flags_stay_as_they_are(tmp_path: Path) -> None:
     assert [one.sys_flag for one in found] == [PREPARED, 8]
 
 
-def test_the_log_from_before_dledger_comes_first_as_it_is(tmp_path: Path) -> None:
-    store, old = tmp_path / "store", Sent(topic="old").record(0)
+def write_old_log(store: Path, *, whole: bool = True) -> bytes:
+    """Write the file of a log from before DLedger, with one message."""
+    old = Sent(topic="old").record(0)
     (store / "commitlog").mkdir(parents=True)
-    file = old + encode_blank(FILE_BYTES - len(old))
+    file = old + encode_blank(FILE_BYTES - len(old)) if whole else old.ljust(FILE_BYTES, b"\0")
     (store / "commitlog" / f"{0:020d}").write_bytes(file)
+    return file
+
+
+def test_the_log_from_before_dledger_comes_first_as_it_is(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    file = write_old_log(store)
     write_member(store, SENT, begin=FILE_BYTES)
     write_queue(store, "old", 0, [0])
     report = survey(Place(store))
@@ -151,19 +146,25 @@ def test_the_log_from_before_dledger_comes_first_as_it_is(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("fault", ["it ends early", "a file is missing between both"])
 def test_a_log_from_before_dledger_that_is_not_whole(tmp_path: Path, fault: str) -> None:
-    store, old = tmp_path / "store", Sent(topic="old").record(0)
-    (store / "commitlog").mkdir(parents=True)
-    whole = old + encode_blank(FILE_BYTES - len(old))
-    (store / "commitlog" / f"{0:020d}").write_bytes(old.ljust(FILE_BYTES, b"\0") if fault == "it ends early" else whole)
-    write_member(store, SENT, begin=FILE_BYTES if fault == "it ends early" else 2 * FILE_BYTES)
+    ends_early = fault == "it ends early"
+    write_old_log(tmp_path, whole=not ends_early)
+    write_member(tmp_path, SENT, begin=FILE_BYTES if ends_early else 2 * FILE_BYTES)
     with pytest.raises(StoreError, match="the log before it, in commitlog, ends at"):
-        survey(Place(store))
+        survey(Place(tmp_path))
 
 
 def places_of(store: Path, queue: int) -> list[int]:
     """Return where the messages of a queue of `orders` lie, by the log."""
     found = messages_of_ledger(store, "n0")
     return [one.physical_offset for one in found if (one.topic, one.queue_id) == ("orders", queue)]
+
+
+def write_queues(store: Path, count: int = 2, *, first: int = 0) -> None:
+    """Write the queues of `orders` as the log has them."""
+    for queue in range(count):
+        found = [one for one in messages_of_ledger(store, "n0") if (one.topic, one.queue_id) == ("orders", queue)]
+        places = [one.physical_offset for one in found]
+        write_queue(store, "orders", queue, places, size=found[0].size_bytes, first=first)
 
 
 def entries_in(folder: Path, topic: str, queue: int) -> list[tuple[int, int, int]]:
@@ -178,8 +179,7 @@ def test_consume_queues_name_the_new_places_and_keep_the_rest(tmp_path: Path, fi
     store = tmp_path / "store"
     write_member(store, [replace(one, offset=first + one.offset) for one in SENT], begin=5 * FILE_BYTES)
     size = messages_of_ledger(store, "n0")[0].size_bytes
-    for queue in range(2):
-        write_queue(store, "orders", queue, places_of(store, queue), size=size, first=first)
+    write_queues(store, first=first)
     # All that a queue had was deleted: its next offset must not begin at 0 again.
     write_queue(store, "gone", 3, [100, 300], first=1000)
     write_queue(store, "never", 0, [])
@@ -206,8 +206,7 @@ def test_a_queue_that_has_more_than_the_log_says_that_its_end_is_lost(tmp_path: 
     """An entry that is missing as a whole, the last one, leaves no trace in the log."""
     end = write_member(tmp_path, SENT)
     size = len(SENT[-1].record(0))
-    for queue in range(2):
-        write_queue(tmp_path, "orders", queue, places_of(tmp_path, queue), size=size)
+    write_queues(tmp_path)
     assert survey(Place(tmp_path)).messages == 20
     change(tmp_path, end - size - HEADER.size, bytes(size + HEADER.size))
     with pytest.raises(StoreError, match=r"orders/1 has 10 messages.*and the log has 9"):
@@ -364,8 +363,7 @@ def test_whatever_the_step_at_which_a_copy_ends_the_next_one_is_whole(
     """At each sync, and between the manifest and the end of the attempt: no backup, or this one, and done again it is whole."""
     store, syncs = tmp_path / "store", 0
     write_member(store, SENT)
-    for queue in range(2):
-        write_queue(store, "orders", queue, places_of(store, queue), size=len(SENT[0].record(0)))
+    write_queues(store)
     expected = content_of(copied(store, tmp_path / "expected"))
     expected.pop(MANIFEST)
     last = count = 0
@@ -408,51 +406,28 @@ def test_a_link_in_the_place_of_the_copy(tmp_path: Path) -> None:
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_an_attempt_that_was_cut_off_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A claim as large as the log is full of the attempt: the next one deletes it first."""
-    write_member(tmp_path / "store", SENT)
-    report = survey(Place(tmp_path / "store"))
-    target = target_in(tmp_path / "claim")
-    free = shutil.disk_usage(tmp_path)._replace(free=0)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
-    assert missing_bytes(report, target) > 0
-    target.folder.mkdir(parents=True)
-    (target.folder / ATTEMPT).write_text('{"brokergroupBackup":"dledger-0"}')
-    (target.folder / "commitlog").mkdir()
-    (target.folder / "commitlog" / f"{0:020d}").write_bytes(b"x" * 200_000)
-    assert missing_bytes(report, target) == 0
-    shutil.rmtree(target.folder)
-    copy_store(Place(tmp_path / "store"), report, (), target)
-    assert missing_bytes(report, target) == 0
-
-
 def test_a_deleted_topic_does_not_keep_a_store_from_being_copied(tmp_path: Path) -> None:
     """Java deletes the queues of such a topic, and its messages stay in the log."""
     gone = [Sent(topic="gone", offset=number) for number in range(5)]
     write_member(tmp_path / "store", [*gone, *SENT])
-    for queue in range(2):
-        write_queue(
-            tmp_path / "store", "orders", queue, places_of(tmp_path / "store", queue), size=len(SENT[0].record(0))
-        )
+    write_queues(tmp_path / "store")
     found = survey(Place(tmp_path / "store"))
     assert (found.deleted, found.undispatched_files) == (5, 0)
     assert len(messages_in(copied(tmp_path / "store", tmp_path / "claim") / "commitlog")) == 25
     # A topic of the settings has lost its queue.
-    topics = '{"topicConfigTable":{"orders":{"topicName":"orders"},"gone":{}}}'
-    (tmp_path / "store" / "config" / "topics.json").write_text(topics)
-    with pytest.raises(StoreError, match="no queue has that at"):
-        survey(Place(tmp_path / "store"))
-    (tmp_path / "store" / "config" / "topics.json").unlink()
-    with pytest.raises(StoreError, match="no queue has that at"):
-        survey(Place(tmp_path / "store"))
+    topics = tmp_path / "store" / "config" / "topics.json"
+    topics.write_text('{"topicConfigTable":{"orders":{"topicName":"orders"},"gone":{}}}')
+    for _ in range(2):
+        with pytest.raises(StoreError, match="no queue has that at"):
+            survey(Place(tmp_path / "store"))
+        topics.unlink(missing_ok=True)
 
 
 def test_the_last_messages_of_an_unknown_topic_are_not_dispatched_yet(tmp_path: Path) -> None:
     """A follower has topics late: without a later message in a queue nothing shows that the topic was deleted."""
     new = [Sent(topic="new", offset=number) for number in range(5)]
     end = write_member(tmp_path, [*SENT, *new])
-    for queue in range(2):
-        write_queue(tmp_path, "orders", queue, places_of(tmp_path, queue), size=len(SENT[0].record(0)))
+    write_queues(tmp_path)
     found = survey(Place(tmp_path))
     first = next(one for one in messages_of_ledger(tmp_path, "n0") if one.topic == "new").physical_offset
     assert (found.deleted, found.undispatched_files) == (0, end // FILE_BYTES - first // FILE_BYTES + 1)
@@ -471,9 +446,7 @@ def test_many_queues_cost_no_more_than_one_sync_each(tmp_path: Path, monkeypatch
     """More queues than files that may be open: with a sync for each change of file, a log of 100 GB took days."""
     sent = [Sent(queue=number % 50, offset=number // 50) for number in range(300)]
     write_member(tmp_path / "store", sent)
-    for queue in range(50):
-        size = len(Sent(queue=queue).record(0))
-        write_queue(tmp_path / "store", "orders", queue, places_of(tmp_path / "store", queue), size=size)
+    write_queues(tmp_path / "store", 50)
     synced: Counter[str] = Counter()
     real = os.fsync
 
@@ -498,86 +471,8 @@ def test_many_queues_cost_no_more_than_one_sync_each(tmp_path: Path, monkeypatch
     assert synced["a map"] == 0
 
 
-def test_room_on_the_disk(tmp_path: Path) -> None:
-    write_member(tmp_path / "store", SENT)
-    report = survey(Place(tmp_path / "store"))
-    assert missing_bytes(report, target_in(tmp_path)) == 0
-    free = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
-    large = MemberReport(
-        member="n0", file_bytes=1, begin=0, end=4 * free, terms=((1, 0),), last_index=0, messages=1, files=()
-    )
-    assert missing_bytes(large, target_in(tmp_path)) > 0
-
-
-def test_room_for_many_queues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each has a file with few entries: of thousands the copy was cut off, an hour later, for want of room."""
-    write_member(tmp_path / "store", [Sent(queue=queue) for queue in range(50)])
-    for queue in range(50):
-        size = len(Sent(queue=queue).record(0))
-        write_queue(tmp_path / "store", "orders", queue, places_of(tmp_path / "store", queue), size=size)
-    report = survey(Place(tmp_path / "store"))
-    for_the_log = report.end - report.begin + report.file_bytes
-    free = shutil.disk_usage(tmp_path)._replace(free=for_the_log)
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "disk_usage", lambda _: free)
-        assert missing_bytes(report, target_in(tmp_path / "claim")) > 50 * 4096
-    folder = copied(tmp_path / "store", tmp_path / "claim")
-    taken = sum(path.lstat().st_blocks * 512 for path in (folder, *folder.rglob("*")))
-    assert taken <= report.room_bytes
-
-
 def test_a_store_without_a_dledger_log(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="expected one folder dledger-<dLegerSelfId> in the store, found none"):
         survey(Place(tmp_path))
     with pytest.raises(StoreError, match="expected the folder of a broker's store"):
         survey(Place(tmp_path / "none"))
-
-
-def adopt(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "brokergroup_operator.cli.main", "adopt", "dledger", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-    )
-
-
-def test_the_commands_from_stores_to_a_backup(tmp_path: Path) -> None:
-    reports = []
-    for member, messages in (("n0", SENT), ("n1", SENT), ("n2", SENT[:12])):
-        write_member(tmp_path / member, messages, member=member)
-        done = adopt("check", str(tmp_path / member))
-        assert done.returncode == 0, done.stderr
-        reports.append(str(tmp_path / f"{member}.json"))
-        Path(reports[-1]).write_text(done.stdout)
-    plan = ("copy", *reports, "--members", "3", "--cluster", "DefaultCluster", "--broker-name", "broker-a")
-    shown = adopt(*plan)
-    assert (shown.returncode, "nothing was done" in shown.stdout) == (0, True)
-    assert "member n0 (n0.json) is copied: its last entry is 19 of term 1" in shown.stdout
-    assert "member n2 is not copied: 8 entries behind" in shown.stdout
-    assert not (tmp_path / "claim").exists()
-    assert adopt(*plan, "--yes").returncode == 2
-    where = ("--to", str(tmp_path / "claim"), "--name", "orders/from-dledger", "--yes")
-    refused = adopt(*plan, *where, "--store", str(tmp_path / "n1"))
-    assert (refused.returncode, "is not as its report says" in refused.stderr) == (2, True)
-    done = adopt(*plan, *where, "--store", str(tmp_path / "n0"))
-    assert done.returncode == 0, done.stderr
-    assert "folder: orders/from-dledger" in done.stdout
-    assert len(messages_in(tmp_path / "claim" / "orders" / "from-dledger" / "commitlog")) == 20
-
-
-def test_the_commands_say_what_is_wrong(tmp_path: Path) -> None:
-    write_member(tmp_path / "n0", SENT)
-    done = adopt("check", str(tmp_path / "n0"))
-    (tmp_path / "n0.json").write_text(done.stdout)
-    blocked = adopt("copy", str(tmp_path / "n0.json"), "--members", "3", "--cluster", "c", "--broker-name", "b")
-    assert (blocked.returncode, "BLOCKS NoMajority" in blocked.stdout) == (2, True)
-    (tmp_path / "bad.json").write_text("{}")
-    bad = adopt("copy", str(tmp_path / "bad.json"), "--members", "1", "--cluster", "c", "--broker-name", "b")
-    assert "expected what `adopt dledger check` printed" in " ".join(bad.stderr.replace("│", " ").split())
-    change(tmp_path / "n0", 150, b"\xff" * 20)
-    damaged = adopt("check", str(tmp_path / "n0"))
-    assert (damaged.returncode, "dledger-n0: the entry at 0 is damaged" in damaged.stderr) == (2, True)

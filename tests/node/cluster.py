@@ -24,6 +24,7 @@ from tests.node.kubectl import get, kubectl, kubectl_run, until
 from tests.node.places import REPOSITORY, VOLUMES_PER_NODE, etcd_folder, images_folder, kubeconfig, nodes, state_folder
 from tests.node.processes import NodeError, end, started
 from tests.real.parts import install
+from tests.real.parts.steps import PartError
 
 PARTS = (
     *("root", "netns", "nft", "openssl", "kube-apiserver", "etcd", "helm", "node-packages", "node-programs", "pause"),
@@ -201,7 +202,7 @@ def main(arguments: list[str]) -> int:
             print("\n".join(left), file=sys.stderr)
             return 1 if left else 0
         up()
-    except (NodeError, install.PartError) as error:
+    except (NodeError, PartError) as error:
         print(f"make node: {error}", file=sys.stderr)
         return 1
     programs = f"{install.kubernetes_folder()}:{install.helm_program().parent}:{REPOSITORY / '.venv' / 'bin'}"

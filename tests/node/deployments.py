@@ -134,6 +134,15 @@ def layout(name: str, groups: int, replicas: int, **further: Any) -> Deployment:
     return Deployment(name, brokers, f"{NAME}-0", **{"values": {"layout": name}, **further})
 
 
+def replicated(
+    name: str, *, replicas: int = 3, template: Any = None, values: Mapping[str, Any] | None = None, **further: Any
+) -> Deployment:
+    """Return the layout `replicated` with one group: `template` is the group's, `values` the chart's further ones."""
+    groups: dict[str, Any] = {"count": 1} | ({} if template is None else {"template": template})
+    made = {"layout": "replicated", "brokerGroups": groups, **(values or {})}
+    return layout(name, 1, replicas, **{"values": made, "in_sync": 2, **further})
+
+
 def manifest(name: str, brokers: int, **further: Any) -> Deployment:
     """Return a deployment of examples/deployments: one broker name, `broker-a`."""
     return Deployment(name, **{"brokers": {"broker-a": brokers}, "struck": "broker-a", **further})
@@ -153,82 +162,31 @@ DEPLOYMENTS = (
         in_sync=1,
     ),
     layout("replicated", 2, 3, faults=("kill", "delete", "drain"), in_sync=2),
-    layout(
-        "replicated-proxy-cluster",
-        1,
-        3,
-        values={"layout": "replicated", "brokerGroups": {"count": 1}, "proxy": {"replicas": 2}},
-        faults=("kill", "delete"),
-        in_sync=2,
-        proxy=True,
-    ),
-    layout(
-        "replicated-proxy-local",
-        1,
-        3,
-        values={"layout": "replicated", "brokerGroups": {"count": 1, "template": {"localProxy": {}}}},
-        in_sync=2,
-        proxy=True,
-        proxy_in_brokers=True,
-    ),
-    layout(
+    replicated("replicated-proxy-cluster", values={"proxy": {"replicas": 2}}, faults=("kill", "delete"), proxy=True),
+    replicated("replicated-proxy-local", template={"localProxy": {}}, proxy=True, proxy_in_brokers=True),
+    replicated(
         "replicated-five",
-        1,
-        5,
-        values={
-            "layout": "replicated",
-            "nameServer": {"replicas": 3},
-            "brokerGroups": {"count": 1, "template": {"replicas": 5, "replication": {"minInSyncReplicas": 3}}},
-        },
+        replicas=5,
+        template={"replicas": 5, "replication": {"minInSyncReplicas": 3}},
+        values={"nameServer": {"replicas": 3}},
         in_sync=4,
     ),
-    layout(
-        "replicated-learner",
-        1,
-        4,
-        values={
-            "layout": "replicated",
-            "brokerGroups": {"count": 1, "template": {"replicas": 4, "replication": {"learners": 1}}},
-        },
-        in_sync=2,
+    replicated("replicated-learner", replicas=4, template={"replicas": 4, "replication": {"learners": 1}}),
+    replicated(
+        "replicated-ipv6", values={"network": {"ipFamilies": ["IPv6"]}}, faults=("kill", "delete"), family="IPv6"
     ),
-    layout(
-        "replicated-ipv6",
-        1,
-        3,
-        values={
-            "layout": "replicated",
-            "brokerGroups": {"count": 1},
-            "network": {"ipFamilies": ["IPv6"]},
-        },
-        faults=("kill", "delete"),
-        in_sync=2,
-        family="IPv6",
-    ),
-    layout(
+    replicated(
         "replicated-dual-stack",
-        1,
-        3,
-        values={
-            "layout": "replicated",
-            "brokerGroups": {"count": 1},
-            "network": {"ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "RequireDualStack"},
-        },
-        in_sync=2,
+        values={"network": {"ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "RequireDualStack"}},
         family="IPv6",
     ),
-    layout(
+    replicated(
         "replicated-policies",
-        1,
-        3,
         values={
-            "layout": "replicated",
-            "brokerGroups": {"count": 1},
             "network": {"policy": {"clientsFrom": SOURCES, "proxyClientsFrom": SOURCES}},
             "proxy": {"replicas": 1},
         },
         faults=("kill", "delete"),
-        in_sync=2,
         proxy=True,
         policies=True,
     ),
@@ -243,14 +201,11 @@ DEPLOYMENTS = (
         in_sync=0,
         snapshots=True,
     ),
-    layout(
+    replicated(
         "tls-authority",
-        1,
-        3,
+        # Beside tls the arguments of the other lines, which turn it off, are refused.
+        template={"jvm": {"extraArguments": ["-XX:TieredStopAtLevel=1"]}},
         values={
-            "layout": "replicated",
-            # Beside tls the arguments of the other lines, which turn it off, are refused.
-            "brokerGroups": {"count": 1, "template": {"jvm": {"extraArguments": ["-XX:TieredStopAtLevel=1"]}}},
             "proxy": {"replicas": 2},
             "tls": {
                 "certificateSecretRef": {"name": SECRET},
@@ -258,7 +213,6 @@ DEPLOYMENTS = (
                 "trustBundleRef": {"name": BUNDLE},
             },
         },
-        in_sync=2,
         proxy=True,
         new_authority=True,
     ),
@@ -273,9 +227,5 @@ DEPLOYMENTS = (
         reads_while_away=True,
     ),
     manifest("dledger-log", 3, faults=("lose",)),
-    manifest("java-controller", 3, in_sync=2),
-    manifest("java-controller-3", 3, in_sync=2),
-    manifest("java-controller-jraft", 3, in_sync=2),
-    manifest("java-controller-jraft-3", 3, in_sync=2),
-    manifest("java-controller-in-nameserver", 3, in_sync=2),
+    *(manifest(f"java-controller{kind}", 3, in_sync=2) for kind in ("", "-3", "-jraft", "-jraft-3", "-in-nameserver")),
 )

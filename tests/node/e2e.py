@@ -70,8 +70,6 @@ DRAIN_SECONDS = 60
 # Java's client while another authority comes: so many messages in each of these times.
 FLOW, FLOW_SECONDS = 2, 0.1
 LOOK_SECONDS = 1.0
-# Between a few messages of the gRPC client that only sends.
-SENDS_SECONDS = 0.5
 
 
 @dataclass
@@ -137,7 +135,7 @@ class Run:
             grpc = open_clients.enter_context(self.grpc_client(deployment)) if deployment.proxy else None
             Brokers(deployment).make_topics_and_groups((TOPIC, GRPC_TOPIC), GRPC_READERS)
             Brokers(deployment).wait_until_all_have(TOPIC)
-            sent = Sent(java, grpc, receives=not deployment.new_authority)
+            sent = Sent(java, grpc)
             sent.exchange(line)
             if self.tls is not None:
                 self.take_another_authority(self.tls, deployment, line, sent)
@@ -148,7 +146,6 @@ class Run:
             if deployment.snapshots:
                 self.lose_and_restore(deployment, line)
             sent.exchange(line)
-            sent.receive_the_rest(line)
             acknowledged = {one.key for one in java.acknowledged()}
             if deployment.reads_while_away:
                 self.read_while_away(deployment, line, acknowledged)
@@ -313,9 +310,6 @@ class Sent:
 
     java: JavaClient
     grpc: GrpcClient | None
-    # Else the gRPC client only sends until the end: run so while a group of 5.5.0 that was read from took no update, since its
-    # slaves copy no consumer offsets (apache/rocketmq #10284, ADR 33).
-    receives: bool = True
     allowed: int = 0
     by_grpc: int = 0
 
@@ -336,8 +330,6 @@ class Sent:
 
         def run() -> None:
             while self.grpc is not None:
-                if not self.receives:
-                    over.wait(SENDS_SECONDS)
                 last, began = over.is_set(), time.monotonic()
                 self.by_the_proxy(line, GRPC_BATCH)
                 line.proxy_s[fault] = max(line.proxy_s.get(fault, 0.0), round(time.monotonic() - began, 1))
@@ -372,16 +364,7 @@ class Sent:
         first, self.by_grpc = self.by_grpc, self.by_grpc + count
         self.grpc.send(first, count)
         line.sent += count
-        if self.receives:
-            self.receive(line, self.grpc, first, count)
-
-    def receive_the_rest(self, line: Line) -> None:
-        """Receive at the end what was only sent."""
-        if self.grpc is not None and not self.receives:
-            self.receive(line, self.grpc, 0, self.by_grpc)
-
-    def receive(self, line: Line, grpc: GrpcClient, first: int, count: int) -> None:
-        missing = grpc.receive(first, count).missing
+        missing = self.grpc.receive(first, count).missing
         line.consumed += count - len(missing)
         line.lost += len(missing)
 

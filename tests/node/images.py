@@ -20,7 +20,7 @@ import yaml
 from tests.node.kubectl import helm_template
 from tests.node.places import REPOSITORY, Node, images_folder, nodes
 from tests.node.worker import PAUSE_IMAGE, ctr
-from tests.real.parts import install
+from tests.real.parts import base_images, install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,14 +73,14 @@ def operator_archive(checkout: Path = REPOSITORY, *arguments: str) -> Path:
 
 def build(store: Path, checkout: Path, archive: Path, arguments: tuple[str, ...]) -> None:
     """From the Dockerfile unchanged: the base is an argument of it, for sites with their own."""
-    if install.BASE_IMAGE not in install.buildah(store, "images", "--format", "{{.Name}}:{{.Tag}}"):
-        install.buildah(store, "pull", "-q", f"docker-archive:{install.base_image_archive()}")
+    if base_images.BASE_IMAGE not in base_images.buildah(store, "images", "--format", "{{.Name}}:{{.Tag}}"):
+        base_images.buildah(store, "pull", "-q", f"docker-archive:{base_images.base_image_archive()}")
     command = ["bud", "-q", "--layers", "--pull-never", "--network", "host"]
-    command += ["--build-arg", f"PYTHON_IMAGE={install.BASE_IMAGE}", *arguments, "-t", BUILT_NAME, str(checkout)]
-    install.buildah(store, *command)
+    command += ["--build-arg", f"PYTHON_IMAGE={base_images.BASE_IMAGE}", *arguments, "-t", BUILT_NAME, str(checkout)]
+    base_images.buildah(store, *command)
     aside = archive.with_suffix(".aside")
     aside.unlink(missing_ok=True)
-    install.buildah(store, "push", "-q", BUILT_NAME, f"docker-archive:{aside}:{BUILT_NAME}")
+    base_images.buildah(store, "push", "-q", BUILT_NAME, f"docker-archive:{aside}:{BUILT_NAME}")
     aside.rename(archive)
 
 
@@ -97,9 +97,9 @@ def pause_archive() -> Path:
             shutil.copy(install.pause_program(), folder)
             text = 'FROM scratch\nCOPY pause /pause\nENTRYPOINT ["/pause"]\n'
             (Path(folder) / "Dockerfile").write_text(text, encoding="utf-8")
-            install.buildah(store, "bud", "-q", "--network", "host", "-t", PAUSE_IMAGE, folder)
+            base_images.buildah(store, "bud", "-q", "--network", "host", "-t", PAUSE_IMAGE, folder)
             aside = archive.with_suffix(".aside")
-            install.buildah(store, "push", "-q", PAUSE_IMAGE, f"docker-archive:{aside}:{PAUSE_IMAGE}")
+            base_images.buildah(store, "push", "-q", PAUSE_IMAGE, f"docker-archive:{aside}:{PAUSE_IMAGE}")
             aside.rename(archive)
     return archive
 

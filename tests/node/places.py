@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.real.parts import install
+from tests.real.parts.steps import cache_folder
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NODES = (1, 2)
@@ -31,7 +31,7 @@ VOLUMES_PER_NODE = 24
 
 def state_folder() -> Path:
     """Return the folder of the running cluster: `$BROKERGROUP_NODE_FOLDER`, else one in the cache of parts."""
-    return Path(os.environ.get("BROKERGROUP_NODE_FOLDER") or install.cache_folder() / "node")
+    return Path(os.environ.get("BROKERGROUP_NODE_FOLDER") or cache_folder() / "node")
 
 
 def etcd_folder() -> Path:
@@ -42,7 +42,7 @@ def etcd_folder() -> Path:
 
 def images_folder() -> Path:
     """Images that were built from a checkout, by what they were built from; they outlive a cluster."""
-    return install.cache_folder() / "node-images"
+    return cache_folder() / "node-images"
 
 
 @dataclass(frozen=True)

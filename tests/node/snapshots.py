@@ -25,7 +25,7 @@ from tests.node.load import QUEUES
 from tests.node.places import kubeconfig, nodes, state_folder
 from tests.node.processes import NodeError, end, start, wait_for
 from tests.node.whole_cluster import SMALL_BROKERS
-from tests.real.parts import install
+from tests.real.parts.go_programs import csi_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -181,7 +181,7 @@ def messages_of(group: str, topic: str) -> list[StoredMessage]:
 @contextlib.contextmanager
 def served() -> Iterator[None]:
     """Serve the driver's classes and VolumeSnapshots until the block ends."""
-    folder = install.csi_folder()
+    folder = csi_folder()
     objects = yaml.safe_dump_all(_objects())
     for file in sorted(folder.glob("*.yaml")):
         kubectl("apply", "--server-side", "-f", str(file))

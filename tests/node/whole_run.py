@@ -16,7 +16,7 @@ from tests.node.evidence import RECORDS, keep_control_plane
 from tests.node.kubectl import given_up
 from tests.node.leftovers import refuse_a_used_cluster
 from tests.node.processes import NodeError
-from tests.real.parts.install import PartError
+from tests.real.parts.steps import PartError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -435,10 +435,6 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     playing.process.communicate(timeout=60)
 
 
-def count_of(page: Page, kind: str) -> int:
-    return int(page.locator("[data-action=incident]", has_text=kind).count())
-
-
 def test_the_demos_first_line_is_its_page_and_its_kill_and_freeze_are_seen(eyes: Eyes, demo: Demo) -> None:
     assert demo.first_line.startswith("demo: watch it at http://127.0.0.1:"), demo.first_line
     with eyes.look(demo.url) as page:
@@ -457,30 +453,27 @@ def test_the_demos_first_line_is_its_page_and_its_kill_and_freeze_are_seen(eyes:
 
 def test_the_demos_buttons_kill_and_switch_over(eyes: Eyes, demo: Demo) -> None:
     with eyes.look(demo.url) as page:
-        for strike, kind in (("kill", "failover"), ("switchover", "switchover")):
-            expect(page.locator("[data-key=safe]")).to_contain_text("✔ Yes", timeout=60_000)
-            before = count_of(page, kind)
-            page.locator(f"[data-strike={strike}]").click()
-            expect(page.locator("[data-action=incident]", has_text=kind)).to_have_count(before + 1, timeout=60_000)
+        strike(page, "[data-strike=kill]")
+        strike(page, "[data-strike=switchover]", "switchover")
         picture(page, "page-demo")
 
 
-def test_the_demos_freeze_ends_in_a_fence(eyes: Eyes, demo: Demo) -> None:
-    with eyes.look(demo.url) as page:
-        expect(page.locator("[data-key=safe]")).to_contain_text("✔ Yes", timeout=60_000)
-        before = count_of(page, "failover")
-        page.locator("[data-strike=freeze]").click()
-        expect(page.locator("[data-action=incident]", has_text="failover")).to_have_count(before + 1, timeout=60_000)
-        expect(page.locator(".incident tr[data-key=fenced] .number").first).to_contain_text("s")
+def strike(page: Page, button: str, kind: str = "failover") -> None:
+    """Press a button of the demo, and wait until its incident is shown."""
+    expect(page.locator("[data-key=safe]")).to_contain_text("✔ Yes", timeout=60_000)
+    incidents = page.locator("[data-action=incident]", has_text=kind)
+    before = incidents.count()
+    page.locator(button).click()
+    expect(incidents).to_have_count(before + 1, timeout=60_000)
 
 
-def test_the_demos_cut_off_ends_in_a_fence(eyes: Eyes, demo: Demo) -> None:
-    """The master's process continues, but none of its packets arrives: it is fenced before another one is elected."""
+@pytest.mark.parametrize(
+    "button", ["[data-strike=freeze]", 'role=button[name="Cut the master off"]'], ids=["freeze", "cut-off"]
+)
+def test_the_demos_freeze_and_its_cut_off_end_in_a_fence(eyes: Eyes, demo: Demo, button: str) -> None:
+    """The process goes on, or none of its packets arrives: it is fenced before another one is elected."""
     with eyes.look(demo.url) as page:
-        expect(page.locator("[data-key=safe]")).to_contain_text("✔ Yes", timeout=60_000)
-        before = count_of(page, "failover")
-        page.get_by_role("button", name="Cut the master off").click()
-        expect(page.locator("[data-action=incident]", has_text="failover")).to_have_count(before + 1, timeout=60_000)
+        strike(page, button)
         expect(page.locator(".incident tr[data-key=fenced] .number").first).to_contain_text("s")
 
 

@@ -8,47 +8,33 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-import pytest
 import yaml
 
 from brokergroup_operator.demo.our_sandbox import our_images
 from brokergroup_operator.kube import KubernetesApi
+from brokergroup_operator.kube.resources import PODS
 from kube_sandbox.client import KubeClient
 from kube_sandbox.kubelet import ImageCatalogue, ProcessKubelet
 from kube_sandbox.kubelet.network import NetworkNamespaces
 from tests.real.parts import helm, install
 from tests.real.parts.process import RealProcess, start
+from tests.support import waiting
 from tests.support.kube_apiserver import OPERATOR, OPERATOR_NAMESPACE, running_kube_apiserver
 from tests.support.places import free_port, pod_network_place
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from tests.real.parts.kubectl import Kubectl
 
 RIGHTS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
-DEADLINE_SECONDS = 120.0
-Found = TypeVar("Found")
-
-
-async def eventually(
-    look: Callable[[], Awaitable[Found | None]],
-    what: Callable[[], Awaitable[str]],
-    deadline_seconds: float = DEADLINE_SECONDS,
-) -> Found:
-    """Return `look`'s first result that is neither None nor False; at the deadline fail with `what`."""
-    deadline = time.monotonic() + deadline_seconds
-    while not (found := await look()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {deadline_seconds} s: {await what()}")
-        await asyncio.sleep(0.1)
-    return found
+eventually = partial(waiting.eventually, within_seconds=120.0, every_seconds=0.1)
 
 
 @dataclass
@@ -110,6 +96,17 @@ class Cluster:
         """Run kubectl, which has to succeed. In a thread: API and kubelet share the event loop of the test."""
         return await asyncio.to_thread(self.admin_kubectl.must, *arguments, stdin=stdin)
 
+    async def name_server_address(self, namespace: str) -> str:
+        """Wait until the pod `nameserver` is Ready; return its address."""
+
+        async def address() -> str:
+            status = (await self.api.get(PODS, "nameserver", namespace=namespace)).get("status", {})
+            ready = [one["status"] for one in status.get("conditions", []) if one["type"] == "Ready"] == ["True"]
+            return f"{status['podIP']}:9876" if ready else ""
+
+        found: str = await eventually(address, lambda: self.story(namespace))
+        return found
+
     async def story(self, namespace: str) -> str:
         """Return the state for a failure's message."""
         looks = [["get", "bg,bgs,pods", "-n", namespace, "-o", "wide"], ["get", "bg", "-n", namespace, "-o", "yaml"]]
@@ -159,7 +156,7 @@ async def real_cluster(folder: Path) -> AsyncIterator[Cluster]:
 def install_kinds_and_rights(kubectl: Kubectl, **values: Any) -> None:
     """Install the objects of `helm install` except pods: no controller creates them here. `values`: see `helm.template`."""
     kubectl.must("create", "namespace", OPERATOR_NAMESPACE)
-    objects = helm.objects(helm.template(OPERATOR_NAMESPACE, release="brokergroup-operator", **values))
+    objects = helm.rendered(OPERATOR_NAMESPACE, release="brokergroup-operator", **values)
     kinds = [item for item in objects if item["kind"] == "CustomResourceDefinition"]
     rights = [item for item in objects if item["kind"] in RIGHTS]
     kubectl.must("apply", "--server-side", "-f", "-", stdin=as_yaml([*kinds, *rights]))

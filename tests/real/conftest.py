@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rocketmq_remoting.client import RemotingClient
 from tests.real.parts import install
 from tests.real.parts.java import JavaProgram, start_name_server
 from tests.real.parts.prometheus import Prometheus, start_prometheus
+from tests.support.java_rig import JavaRig
 from tests.support.kube_apiserver import KubeApiserver, running_kube_apiserver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
 
@@ -46,6 +48,21 @@ def java_name_server(tmp_path: Path) -> Iterator[JavaProgram]:
         yield name_server.wait_until_listening()
     finally:
         name_server.process.kill()
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[JavaRig]:
+    """A NameServer and brokers, ended after the test."""
+    rig = JavaRig(tmp_path)
+    yield rig
+    rig.stop()
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[RemotingClient]:
+    client = RemotingClient()
+    yield client
+    await client.close()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import yaml
 
 from brokergroup_operator.cli.main import app
 from tests.real.parts import helm
+from tests.real.parts.helm import one
 
 SPARK_OPERATOR = "sparkoperator.k8s.io/v1beta2/ScheduledSparkApplication"
 HTTP: dict[str, Any] = {
@@ -42,11 +43,6 @@ def rendered(
         for one in helm.objects(text)
         if one["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "sla-report"
     ]
-
-
-def one(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    [found] = [item for item in objects if item["kind"] == kind]
-    return found
 
 
 def job_pod(objects: list[dict[str, Any]]) -> dict[str, Any]:

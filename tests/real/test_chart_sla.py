@@ -12,6 +12,7 @@ import yaml
 from brokergroup_operator.cli.group_objectives import objectives_of_cluster
 from sla_reports.class_archive import jvm_options
 from tests.real.parts import helm
+from tests.real.parts.helm import of_kind, one
 from tests.real.sla_release import (
     DAILY,
     DRIVERS,
@@ -19,7 +20,6 @@ from tests.real.sla_release import (
     MODES,
     SPARK_OPERATOR,
     job_pod,
-    one,
     parsed,
     pod_templates,
     rendered,
@@ -99,9 +99,8 @@ def test_no_pod_may_more_than_it_must(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_operators_services_and_budgets_select_no_pod_of_it(mode: str) -> None:
-    everything = helm.objects(helm.template("system", capabilities=(SPARK_OPERATOR,), **EVERYTHING, **MODES[mode]))
-    [operator] = [item for item in everything if item["kind"] == "StatefulSet"]
-    theirs = operator["spec"]["selector"]["matchLabels"].items()
+    everything = helm.rendered("system", capabilities=(SPARK_OPERATOR,), **EVERYTHING, **MODES[mode])
+    theirs = one(everything, "StatefulSet")["spec"]["selector"]["matchLabels"].items()
     policy = one(rendered(**EVERYTHING, **MODES[mode]), "NetworkPolicy")["spec"]
     for template in pod_templates(everything).values():
         labels = template["metadata"]["labels"].items()
@@ -159,7 +158,7 @@ def test_each_day_is_reduced_once_and_reports_read_the_table_of_days() -> None:
     # It speaks to no API server.
     assert pods["daily"]["spec"]["automountServiceAccountToken"] is False
     long_name = rendered(**DAILY, fullnameOverride="n" * 52)
-    assert {len(item["metadata"]["name"]) for item in long_name if item["kind"] == "CronJob"} == {52}
+    assert {len(item["metadata"]["name"]) for item in of_kind(long_name, "CronJob")} == {52}
 
 
 def test_the_table_of_days_may_lie_in_s3() -> None:
@@ -196,7 +195,7 @@ def test_files_instead_of_a_server() -> None:
     assert (told["url"], told["objective_percent"]) == (None, None)
     volumes = {volume["name"]: volume for volume in job_pod(objects)["spec"]["volumes"]}
     assert volumes["reports"] == {"name": "reports", "persistentVolumeClaim": {"claimName": "reports"}}
-    assert not [item for item in objects if item["kind"] == "PersistentVolumeClaim"]
+    assert not of_kind(objects, "PersistentVolumeClaim")
 
 
 def test_two_runs_never_overlap_and_a_verdict_is_not_tried_again() -> None:
@@ -225,7 +224,7 @@ def test_spark_is_told_of_the_pods_it_makes() -> None:
     settings = dict(line.split("=", 1) for line in one(objects, "ConfigMap")["data"]["spark.properties"].splitlines())
     assert settings["spark.kubernetes.namespace"] == "reports"
     assert settings["spark.executor.instances"] == "3"
-    accounts = {item["metadata"]["name"] for item in objects if item["kind"] == "ServiceAccount"}
+    accounts = {item["metadata"]["name"] for item in of_kind(objects, "ServiceAccount")}
     assert settings["spark.kubernetes.authenticate.driver.serviceAccountName"] in accounts
     mounted = {mount["name"]: mount["mountPath"] for mount in job_pod(objects)["spec"]["containers"][0]["volumeMounts"]}
     for part, container in (("driver", "report"), ("executor", "executor")):
@@ -318,7 +317,7 @@ def test_a_real_apiserver_lets_the_jobs_account_list_groups_and_do_nothing_else(
     group["spec"]["slo"] = {"availabilityPercent": "99.5", "window": "1M", "timeZone": "Asia/Shanghai"}
     group["metadata"]["namespace"] = namespace
     with_kinds.must("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all([*objects, group]))
-    [account] = [item["metadata"]["name"] for item in objects if item["kind"] == "ServiceAccount"]
+    account = one(objects, "ServiceAccount")["metadata"]["name"]
     kubeconfig = as_account(with_kinds, namespace, account, tmp_path)
     try:
         told = objectives_of_cluster(place, kubeconfig)
@@ -334,12 +333,8 @@ def test_a_real_apiserver_lets_the_jobs_account_list_groups_and_do_nothing_else(
         ]
         assert [line[0] for line in ours] == ["brokergroups.brokergroup.dev"]
         for verb, what in (("watch", "brokergroups"), ("patch", "brokergroups"), ("list", "secrets"), ("list", "pods")):
-            assert (
-                with_kinds.kubectl("auth", "can-i", verb, what, as_subject, "--namespace", namespace).stdout == "no\n"
-            )
-        elsewhere = with_kinds.kubectl(
-            "auth", "can-i", "list", "brokergroups", as_subject, "--namespace", "default"
-        ).stdout
+            assert may(with_kinds, verb, what, as_subject, namespace) == "no\n"
+        elsewhere = may(with_kinds, "list", "brokergroups", as_subject, "default")
         assert elsewhere == ("no\n" if watched else "yes\n")
     finally:
         # A ClusterRoleBinding outlives the namespace of the test.
@@ -349,6 +344,10 @@ def test_a_real_apiserver_lets_the_jobs_account_list_groups_and_do_nothing_else(
     assert refused.objectives == ()
     assert "the right to list brokergroups.brokergroup.dev" in refused.notes[0]
     assert f'User "system:serviceaccount:{namespace}:{account}" cannot list resource "brokergroups"' in refused.notes[0]
+
+
+def may(server: KubeApiserver, verb: str, what: str, subject: str, namespace: str) -> str:
+    return server.kubectl("auth", "can-i", verb, what, subject, "--namespace", namespace).stdout
 
 
 def as_account(server: KubeApiserver, namespace: str, account: str, folder: Path) -> Path:
@@ -375,9 +374,9 @@ def test_only_who_makes_pods_has_a_right_beside_the_one_to_list_groups() -> None
         "cluster": 4,
         "spark operator": 2,
     }
-    [driver] = [item["rules"] for item in roles["client"] if item["kind"] == "Role"]
-    assert driver in [item["rules"] for item in roles["cluster"] if item["kind"] == "Role"]
-    assert [driver] == [item["rules"] for item in roles["spark operator"] if item["kind"] == "Role"]
+    driver = one(roles["client"], "Role")["rules"]
+    assert driver in [item["rules"] for item in of_kind(roles["cluster"], "Role")]
+    assert driver == one(roles["spark operator"], "Role")["rules"]
     assert not [item for item in rendered(**HTTP, **MODES["cluster"], rbac__create="false") if "Role" in item["kind"]]
 
 

@@ -66,7 +66,7 @@ network: {ipFamilies: [IPv6]}
 
 
 def cluster(release: str = "shop", **options: Any) -> dict[str, Any]:
-    [found] = helm.objects(helm.template(NAMESPACE, chart=CHART, release=release, **options))
+    [found] = helm.rendered(NAMESPACE, chart=CHART, release=release, **options)
     return found
 
 
@@ -239,7 +239,7 @@ def notes(folder: Path, **values: Any) -> str:
     (chart / "templates" / "NOTES.txt").rename(chart / "files" / "notes.txt")
     holder = "kind: Notes\nnotes: {{ tpl (.Files.Get `files/notes.txt`) . | toJson }}\n"
     (chart / "templates" / "notes.yaml").write_text(holder, encoding="utf-8")
-    objects = helm.objects(helm.template("shops", chart=chart, release="shop", **values))
+    objects = helm.rendered("shops", chart=chart, release="shop", **values)
     [said] = [str(one["notes"]) for one in objects if one["kind"] == "Notes"]
     return said
 
@@ -300,7 +300,7 @@ SECURED: dict[str, Any] = {
 
 def certificate(**values: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The Certificate and the cluster of a release that asks for both."""
-    objects = helm.objects(helm.template("trade", chart=CHART, release="shop", **{**SECURED, **values}))
+    objects = helm.rendered("trade", chart=CHART, release="shop", **{**SECURED, **values})
     found = {one["kind"]: one for one in objects}
     assert len(found) == len(objects) == 2
     return found["Certificate"], found["RocketMQCluster"]

@@ -26,17 +26,17 @@ from controller_core.settings import ControllerSettings
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
-from rocketmq_remoting.signature import sign_command
 from tests.observe.test_events import Sink
 from tests.real.test_java_security import ADMIN, GROUP, acl_of
-from tests.support.java_rig import JavaRig, eventually, in_sync, record_of
+from tests.support.java_rig import eventually, in_sync, record_of
+from tests.support.one_request import answer_to
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
+    from collections.abc import AsyncIterator
 
     from rocketmq_remoting.command import RemotingCommand
     from tests.real.parts.java import JavaProgram
+    from tests.support.java_rig import JavaRig
 
 pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(420)]
 
@@ -109,13 +109,6 @@ class Story:
         after = record_of(self.plane)
         assert after.granted_master_id not in (None, before.master_broker_id)
         return incident, after.replicas[after.granted_master_id or 0].address
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[JavaRig]:
-    rig = JavaRig(tmp_path)
-    yield rig
-    rig.stop()
 
 
 @asynccontextmanager
@@ -194,9 +187,5 @@ def rights(code: int, resource: str, *actions: str) -> RemotingCommand:
 
 
 async def by_admin(address: str, command: RemotingCommand) -> None:
-    client = RemotingClient()
-    try:
-        answer = await client.invoke(address, sign_command(command, ADMIN), timeout_seconds=30)
-    finally:
-        await client.close()
+    answer = await answer_to(address, command, signed_as=ADMIN, timeout_seconds=30)
     assert answer.code == 0, answer

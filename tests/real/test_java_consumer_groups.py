@@ -19,20 +19,21 @@ from brokergroup_operator.reconcile.clusters.consumer_groups import ConsumerGrou
 from brokergroup_operator.reconcile.clusters.master_looks import Standing
 from brokergroup_operator.reconcile.clusters.topics import TopicKeeper
 from brokergroup_operator.records.store import GroupKey
-from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from tests.interop.clients import compile_client, start_client
 from tests.real.parts import install
 from tests.real.test_java_security import plane_with
-from tests.support.java_rig import KEY, JavaRig, eventually, in_sync, record_of
+from tests.support.java_rig import KEY, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Iterator
+    from collections.abc import Awaitable
     from pathlib import Path
 
     from brokergroup_operator.controller.plane import ControllerPlane
+    from rocketmq_remoting.client import RemotingClient
     from tests.interop.clients import JavaClient
+    from tests.support.java_rig import JavaRig
 
 pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(420)]
 
@@ -41,13 +42,6 @@ ORDERS = TopicSpec(name="orders", queues=4)
 BILLING = ConsumerGroupSpec(name="billing", retry_max_times=3, consume_message_orderly=True)
 # No topic and no consumer group by itself: what is there was declared.
 DECLARED_ONLY = {"autoCreateTopicEnable": "false", "autoCreateSubscriptionGroup": "false"}
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[JavaRig]:
-    rig = JavaRig(tmp_path)
-    yield rig
-    rig.stop()
 
 
 class Cluster:
@@ -108,21 +102,12 @@ class Cluster:
         return str(snapshot.record.address_of(snapshot.record.granted_master_id))
 
 
-@pytest.fixture
-async def client() -> AsyncIterator[RemotingClient]:
-    client = RemotingClient()
-    yield client
-    await client.close()
-
-
 async def test_java_brokers_take_declared_consumer_groups_and_keep_them_through_a_failover(
     rig: JavaRig, client: RemotingClient
 ) -> None:
     name_server = rig.start_name_server().address
     async with plane_with(SecuritySettings(), name_server=name_server) as plane:
-        for name in ("one", "two"):
-            rig.start_broker(name, controllers=plane.address, **DECLARED_ONLY)
-        await eventually(lambda: in_sync(plane, 2), "two brokers in sync")
+        await rig.start_pair(plane, **DECLARED_ONLY)
         cluster = Cluster(plane, client)
         await eventually(lambda: cluster.is_whole(BILLING), "the master to take them")
         made = (await plane.consumer_groups(KEY, ["billing", "none"]))["billing"]
@@ -135,11 +120,7 @@ async def test_java_brokers_take_declared_consumer_groups_and_keep_them_through_
         made = (await plane.consumer_groups(KEY, ["billing"]))["billing"]
         assert (made["retryMaxTimes"], made["consumeTimeoutMinute"]) == (3, 7), "what is not declared stays"
 
-        before = record_of(plane)
-        rig.kill_at(before.replicas[before.master_broker_id or 0].address)
-        await eventually(
-            lambda: record_of(plane).granted_master_id not in (None, before.master_broker_id), "another master"
-        )
+        await rig.kill_master(plane)
 
         async def has_them() -> bool:
             # What a group had it is taken to have until its new master answers.

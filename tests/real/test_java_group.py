@@ -118,16 +118,11 @@ async def group(cluster: Cluster) -> JavaGroup:
     """NameServer, operator and group, all applied and Ready."""
     cluster.start_operator()
     await cluster.kubectl("apply", "-n", NAMESPACE, "-f", str(EXAMPLES / "nameserver.yaml"))
-
-    async def name_server_ip() -> str:
-        status = (await cluster.api.get(PODS, "nameserver", namespace=NAMESPACE)).get("status", {})
-        return str(status["podIP"]) if is_true(status, "Ready") else ""
-
-    address = await eventually(name_server_ip, lambda: cluster.story(NAMESPACE))
+    name_server = await cluster.name_server_address(NAMESPACE)
     manifest = yaml.safe_load((EXAMPLES / "rocketmq.yaml").read_text(encoding="utf-8"))
-    manifest["spec"]["nameServers"] = [f"{address}:9876"]  # no DNS here
+    manifest["spec"]["nameServers"] = [name_server]  # no DNS here
     await cluster.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=as_yaml([manifest]))
-    group = JavaGroup(cluster, f"{address}:9876")
+    group = JavaGroup(cluster, name_server)
     await group.until_ready()
     return group
 
@@ -176,6 +171,7 @@ async def strike_master(group: JavaGroup, producer: JavaProducer, blow: signal.S
     async def logged() -> list[JsonObject]:
         return [entry for entry in group.cluster.incidents() if entry.get("epoch") == after["masterEpoch"]]
 
+    incident: JsonObject
     [incident] = await eventually(logged, group.story)
     assert (incident["from"], incident["to"], incident["outcome"]) == (victim, after["masterBrokerId"], "completed")
     healed_pod = await group.pod(f"{GROUP}-{victim}")

@@ -73,8 +73,8 @@ def without_its_name_server() -> JsonObject:
 def rights_with_the_secret() -> list[JsonObject]:
     """Grant the rights that `helm upgrade` would add."""
     values: dict[str, Any] = {"security__groupSecretNames": "{orders-credentials}"}
-    objects = helm.objects(helm.template(OPERATOR_NAMESPACE, release="brokergroup-operator", **values))
-    return [item for item in objects if item["kind"] == "ClusterRole"]
+    objects = helm.rendered(OPERATOR_NAMESPACE, release="brokergroup-operator", **values)
+    return helm.of_kind(objects, "ClusterRole")
 
 
 async def test_java_brokers_sign_with_the_groups_secret(cluster: Cluster) -> None:
@@ -123,7 +123,9 @@ async def check_a_broker_with_another_key_is_not_heard(cluster: Cluster) -> None
         changed = json.dumps({"stringData": {"secretKey": key}})
         await cluster.kubectl("patch", "secret", "orders-credentials", "-n", NAMESPACE, "--type=merge", "-p", changed)
         await cluster.kubectl("annotate", "bg", GROUP, "-n", NAMESPACE, annotation)
-        await eventually(partial(slave_is, state), lambda: cluster.story(NAMESPACE), SECOND_PAUSE_SECONDS)
+        await eventually(
+            partial(slave_is, state), lambda: cluster.story(NAMESPACE), within_seconds=SECOND_PAUSE_SECONDS
+        )
     assert (await status(cluster))["master"]["epoch"] == before
     assert cluster.operator is not None
     assert "the signature is wrong for access key 'orders'" in (cluster.folder / "operator.log").read_text()

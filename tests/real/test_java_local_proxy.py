@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import urllib.request
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -187,10 +188,7 @@ def home_as_in_the_image(home: Path) -> Path:
     lib.mkdir(parents=True)
     for jar in (install.rocketmq_home() / "lib").iterdir():
         (lib / jar.name).symlink_to(jar)
-    there = {install.artifact_of(jar) for jar in lib.iterdir()}
-    for jar in (install.proxy_home() / "lib").iterdir():
-        if install.artifact_of(jar) not in there:
-            (lib / jar.name).symlink_to(jar)
+    install.add_proxy(lib, os.symlink)
     return home
 
 

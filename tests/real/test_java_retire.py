@@ -12,37 +12,21 @@ import pytest
 from brokergroup_operator.controller.settings import SecuritySettings
 from brokergroup_operator.reconcile.decide import unread
 from rocketmq_remoting.broker_protocol import TopicRouteBody
-from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import MQ_VERSION_5_5_0, request
 from tests.real.test_java_security import plane_with
-from tests.support.java_rig import KEY, JavaRig, eventually, in_sync, record_of
+from tests.support.java_rig import KEY, eventually, record_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
-
     from brokergroup_operator.controller.plane import ControllerPlane
+    from rocketmq_remoting.client import RemotingClient
+    from tests.support.java_rig import JavaRig
 
 pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(420)]
 
 TOPIC, GROUP = "orders", "readers"
 POP_MESSAGE, POP_SECONDS = 200050, 5
 TRANSACTION_PREPARED = 4
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[JavaRig]:
-    rig = JavaRig(tmp_path)
-    yield rig
-    rig.stop()
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[RemotingClient]:
-    client = RemotingClient()
-    yield client
-    await client.close()
 
 
 class Clients:
@@ -103,9 +87,7 @@ class Clients:
 async def test_a_java_group_becomes_read_only_and_says_what_is_unread(rig: JavaRig, client: RemotingClient) -> None:
     name_server = rig.start_name_server().address
     async with plane_with(SecuritySettings(), name_server=name_server) as plane:
-        for name in ("one", "two"):
-            rig.start_broker(name, controllers=plane.address, timerWheelEnable="true")
-        await eventually(lambda: in_sync(plane, 2), "two brokers in sync")
+        await rig.start_pair(plane, timerWheelEnable="true")
         clients = Clients(plane, client)
 
         async def sent() -> bool:

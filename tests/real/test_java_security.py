@@ -25,18 +25,19 @@ from rocketmq_remoting.command import request
 from rocketmq_remoting.controller_protocol import SyncStateSetBody
 from rocketmq_remoting.errors import RemotingError
 from rocketmq_remoting.serialization import decode_properties
-from rocketmq_remoting.signature import Credentials, sign_command
+from rocketmq_remoting.signature import Credentials
 from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, TlsMode, TlsServerSettings, Validity
 from tests.real.parts import mqadmin_output
 from tests.security.certificates import make_authority, tls_flags
-from tests.support.java_rig import KEY, JavaRig, eventually, in_sync, plane_beside, record_of
+from tests.support.java_rig import KEY, eventually, in_sync, plane_beside, record_of
+from tests.support.one_request import answer_to
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from controller_core.model import BrokerGroupRecord
+    from tests.support.java_rig import JavaRig
 
 pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(420)]
 
@@ -55,13 +56,6 @@ class Answers(Observer):
 
     def refused(self) -> list[int]:
         return [asked for asked, answered in self.seen if answered == ResponseCode.NO_PERMISSION]
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[JavaRig]:
-    rig = JavaRig(tmp_path)
-    yield rig
-    rig.stop()
 
 
 def plane_with(
@@ -86,15 +80,11 @@ async def test_brokers_live_and_fail_over_on_tls_alone(rig: JavaRig, tmp_path: P
     name_server = rig.start_name_server()
     # The groups are closed: what lets these brokers in, none of them a pod, is the name in their certificate.
     async with plane_with(security, name_server=name_server.address, open_groups=False) as plane:
-        for name in ("one", "two"):
-            rig.start_broker(name, controllers=plane.address)
-        await eventually(lambda: in_sync(plane, 2), "two brokers in sync over TLS")
+        await rig.start_pair(plane)
         before = record_of(plane)
 
-        plainly = RemotingClient()
         with pytest.raises(RemotingError):
-            await plainly.invoke(plane.address, request(1005), timeout_seconds=5)
-        await plainly.close()
+            await answer_to(plane.address, request(1005))
         without_certificate = RemotingClient(tls=ClientTls(TlsFiles(ca=authority.certificate)))
         with pytest.raises(RemotingError):
             await without_certificate.invoke(plane.address, request(1005), timeout_seconds=5)
@@ -104,14 +94,8 @@ async def test_brokers_live_and_fail_over_on_tls_alone(rig: JavaRig, tmp_path: P
         [shown] = mqadmin_output.sync_state_sets(printed)
         assert {replica.broker_id for replica in shown.in_sync} == {1, 2}
 
-        master = before.master_broker_id
-        assert master is not None
-        address = before.replicas[master].address
-        rig.kill_at(address)
-        await eventually(
-            lambda: record_of(plane).granted_master_id not in (None, master) and in_sync(plane, 1),
-            "the other is master",
-        )
+        await rig.kill_master(plane)
+        await eventually(lambda: in_sync(plane, 1), "the other is master")
         assert record_of(plane).master_epoch > before.master_epoch
 
 
@@ -120,13 +104,7 @@ async def test_the_arguments_of_a_groups_certificate_let_java_brokers_in(rig: Ja
     authority = make_authority(tmp_path / "certificates")
     mounted = tmp_path / "mounted"
     mounted.mkdir()
-    shown = authority.issue("broker-a.standalone")
-    for name, path in ((names.CERTIFICATE_FILE, shown.certificate), (names.CERTIFICATE_KEY_FILE, shown.key)):
-        assert path is not None
-        (mounted / name).write_bytes(path.read_bytes())
-    spec = BrokerGroupSpec(security=SecuritySpec(certificate_secret_ref=LocalReference(name="orders-certificate")))
-    filled_in = f"${certificate.VARIABLE}"
-    arguments = [text.replace(filled_in, str(mounted)).replace('"', "") for text in certificate.java_arguments(spec)]
+    mount(authority.issue("broker-a.standalone"), mounted)
     security = SecuritySettings(
         tls=TlsServerSettings(
             mode=TlsMode.ENFORCING,
@@ -135,11 +113,9 @@ async def test_the_arguments_of_a_groups_certificate_let_java_brokers_in(rig: Ja
         )
     )
     name_server = rig.start_name_server()
-    rig.flags = tuple(arguments)
+    rig.flags = arguments_with(mounted)
     async with plane_with(security, name_server=name_server.address, open_groups=False) as plane:
-        for name in ("one", "two"):
-            rig.start_broker(name, controllers=plane.address)
-        await eventually(lambda: in_sync(plane, 2), "two brokers in sync over TLS")
+        await rig.start_pair(plane)
 
 
 async def test_a_broker_serves_a_renewed_certificate_at_once_and_shows_it_after_its_restart(
@@ -150,19 +126,9 @@ async def test_a_broker_serves_a_renewed_certificate_at_once_and_shows_it_after_
     mounted = tmp_path / "mounted"
     mounted.mkdir()
 
-    def renew(days: int) -> None:
-        files = authority.issue("broker-a.standalone", days=days)
-        for name, path in ((names.CERTIFICATE_FILE, files.certificate), (names.CERTIFICATE_KEY_FILE, files.key)):
-            assert path is not None
-            shutil.copyfile(path, mounted / f"{name}.new")
-            (mounted / f"{name}.new").replace(mounted / name)
-
-    renew(30)
-    spec = BrokerGroupSpec(security=SecuritySpec(certificate_secret_ref=LocalReference(name="orders-certificate")))
-    filled_in = f"${certificate.VARIABLE}"
-    arguments = [text.replace(filled_in, str(mounted)).replace('"', "") for text in certificate.java_arguments(spec)]
+    mount(authority.issue("broker-a.standalone", days=30), mounted)
     # RocketMQ's default; the rig's programs serve none otherwise.
-    rig.flags = (*arguments, "-Dtls.server.mode=permissive")
+    rig.flags = (*arguments_with(mounted), "-Dtls.server.mode=permissive")
     files = authority.issue("controller")
     tls = TlsServerSettings(mode=TlsMode.ENFORCING, files=files, client_certificates=ClientCertificates.REQUIRED)
     name_server, handshake = rig.start_name_server(), VerifiedHandshake(authority.certificate)
@@ -179,13 +145,28 @@ async def test_a_broker_serves_a_renewed_certificate_at_once_and_shows_it_after_
         rig.start_broker("one", controllers=plane.address)
         await eventually(lambda: shown() == [30], "the broker is heard")
         await eventually(lambda: served(30), "its port serves the certificate of its start")
-        renew(60)
+        mount(authority.issue("broker-a.standalone", days=60), mounted)
         await eventually(lambda: served(60), "its port serves the renewed one")
         assert shown() == [30]
         rig.kill_at(record_of(plane).replicas[1].address)
         await eventually(lambda: shown() == [], "it is gone")
         rig.start_broker("one", controllers=plane.address)
         await eventually(lambda: shown() == [60], "its next process shows the renewed one")
+
+
+def mount(files: TlsFiles, folder: Path) -> None:
+    """Each file is replaced whole, as the kubelet does."""
+    for name, path in ((names.CERTIFICATE_FILE, files.certificate), (names.CERTIFICATE_KEY_FILE, files.key)):
+        assert path is not None
+        shutil.copyfile(path, folder / f"{name}.new")
+        (folder / f"{name}.new").replace(folder / name)
+
+
+def arguments_with(mounted: Path) -> tuple[str, ...]:
+    """The operator's rendered arguments for a JVM, with this folder in place of the mounted one."""
+    spec = BrokerGroupSpec(security=SecuritySpec(certificate_secret_ref=LocalReference(name="orders-certificate")))
+    filled_in = f"${certificate.VARIABLE}"
+    return tuple(text.replace(filled_in, str(mounted)).replace('"', "") for text in certificate.java_arguments(spec))
 
 
 def days_of(life: Validity) -> float:
@@ -204,9 +185,7 @@ async def test_brokers_with_acl_hear_our_signed_requests_and_nobody_elses(
     name_server = rig.start_name_server()
     group = {"signature": Signature.REQUIRED, "credentials": GROUP, "open_groups": False}
     async with plane_with(security, name_server=name_server.address, answers=answers, **group) as plane:
-        for name in ("one", "two"):
-            rig.start_broker(name, controllers=plane.address, **acl_of(GROUP))
-        await eventually(lambda: in_sync(plane, 2), "two brokers with ACL in sync")
+        await rig.start_pair(plane, **acl_of(GROUP))
         assert answers.refused() == []
 
         slave = next(one for one in (1, 2) if one != record_of(plane).master_broker_id)
@@ -235,9 +214,7 @@ async def check_configuration(rig: JavaRig, plane: ControllerPlane) -> None:
     lines = {line.split("=", 1)[0].strip(): line.split("=", 1)[1].strip() for line in shown.splitlines() if "=" in line}
     assert lines["listenPort"] == plane.address.rpartition(":")[2], shown
     assert lines["tls.server.mode"] == "disabled", shown
-    client = RemotingClient()
-    answer = await client.invoke(plane.address, request(RequestCode.GET_CONTROLLER_CONFIG), timeout_seconds=5)
-    await client.close()
+    answer = await answer_to(plane.address, request(RequestCode.GET_CONTROLLER_CONFIG))
     assert decode_properties(answer.body).items() <= lines.items()
     update = ("updateControllerConfig", "-a", plane.address, "-k", "enableElectUncleanMaster", "-v", "true")
     assert "CODE: 16" in await asyncio.to_thread(rig.mqadmin, *update, signed_as=ADMIN)
@@ -268,12 +245,7 @@ async def notified(address: str, credentials: Credentials | None, record: Broker
     }
     body = SyncStateSetBody(record.sync_state_set, record.sync_state_set_epoch).encode()
     command = request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, ext_fields=fields, body=body)
-    client = RemotingClient()
-    try:
-        signed = command if credentials is None else sign_command(command, credentials)
-        return (await client.invoke(address, signed, timeout_seconds=5)).code
-    finally:
-        await client.close()
+    return (await answer_to(address, command, signed_as=credentials)).code
 
 
 async def test_a_broker_leaves_a_draining_controller_for_the_other_one(rig: JavaRig) -> None:

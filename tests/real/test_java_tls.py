@@ -16,7 +16,6 @@ from brokergroup_operator.api.tls_fields import TlsMode
 from brokergroup_operator.api.tls_steps import trust_file
 from brokergroup_operator.demo.client import read_keys
 from brokergroup_operator.reconcile.render.tls import trust_files
-from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import RemotingError
@@ -39,6 +38,7 @@ from tests.real.tls_cluster import (
 )
 from tests.security.certificates import make_authority
 from tests.support.java_rig import eventually, in_sync, record_of
+from tests.support.one_request import answer_to
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -110,16 +110,11 @@ async def step_to(cluster: TlsCluster, mode: TlsMode) -> None:
 
 
 async def answers_plainly(part: Part, port: int) -> bool:
-    client = RemotingClient()
-    try:
-        await client.invoke(
-            f"{part.address.ip}:{port}", request(RequestCode.GET_BROKER_CLUSTER_INFO), timeout_seconds=ANSWER_SECONDS
-        )
-    except RemotingError:
-        return False
-    finally:
-        await client.close()
-    return True
+    with contextlib.suppress(RemotingError):
+        command = request(RequestCode.GET_BROKER_CLUSTER_INFO)
+        await answer_to(f"{part.address.ip}:{port}", command, timeout_seconds=ANSWER_SECONDS)
+        return True
+    return False
 
 
 async def test_a_running_cluster_changes_to_enforced_tls_and_renews_its_certificate_without_a_loss(

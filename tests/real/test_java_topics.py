@@ -15,13 +15,11 @@ from brokergroup_operator.reconcile.clusters.topics import MESSAGE_TYPE, TopicKe
 from rocketmq_remoting.broker_protocol import TopicConfig
 from tests.real.test_java_security import plane_with
 from tests.support.fake_broker import eventually as until
-from tests.support.java_rig import KEY, JavaRig, eventually, in_sync, record_of
+from tests.support.java_rig import KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from brokergroup_operator.controller.plane import ControllerPlane
+    from tests.support.java_rig import JavaRig
 
 pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(420)]
 
@@ -29,19 +27,10 @@ ORDERS = TopicSpec(name="orders", queues=4, message_type=MessageType.FIFO)
 PAYMENTS = TopicSpec(name="payments", queues=2)
 
 
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[JavaRig]:
-    rig = JavaRig(tmp_path)
-    yield rig
-    rig.stop()
-
-
 async def test_java_brokers_take_declared_topics_and_keep_them_through_a_failover(rig: JavaRig) -> None:
     name_server = rig.start_name_server().address
     async with plane_with(SecuritySettings(), name_server=name_server) as plane:
-        for name in ("one", "two"):
-            rig.start_broker(name, controllers=plane.address, autoCreateTopicEnable="false")
-        await eventually(lambda: in_sync(plane, 2), "two brokers in sync")
+        await rig.start_pair(plane, autoCreateTopicEnable="false")
         await check_topics(rig, plane)
 
 
@@ -66,12 +55,7 @@ async def check_topics(rig: JavaRig, plane: ControllerPlane) -> None:
     with pytest.raises(BrokerUnreachableError, match="17 answered"):
         await plane.put_topic(KEY, TopicConfig(topic_name="TBW102"))
 
-    before = record_of(plane)
-    address = before.replicas[before.master_broker_id or 0].address
-    rig.kill_at(address)
-    await eventually(
-        lambda: record_of(plane).granted_master_id not in (None, before.master_broker_id), "another master"
-    )
+    await rig.kill_master(plane)
 
     async def kept() -> bool:
         return await keep(ORDERS, PAYMENTS) == Standing(desired=2, ready=2)

@@ -18,17 +18,15 @@ from brokergroup_operator.reconcile.clusters.parts import ACL_CONFIG
 from brokergroup_operator.reconcile.clusters.users import UserKeeper, UsersStanding, wanted_users
 from rocketmq_remoting.acl_protocol import UserInfo, create_user
 from rocketmq_remoting.broker_protocol import TopicConfig
-from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import ResponseCode
-from rocketmq_remoting.signature import Credentials, sign_command
+from rocketmq_remoting.signature import Credentials
 from tests.real.test_java_security import GROUP, plane_with
-from tests.support.java_rig import KEY, JavaRig, address_of, eventually, in_sync, record_of
+from tests.support.java_rig import KEY, address_of, eventually, in_sync, record_of
+from tests.support.one_request import answer_to
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from brokergroup_operator.controller.plane import ControllerPlane
+    from tests.support.java_rig import JavaRig
 
 pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(420)]
 
@@ -44,13 +42,6 @@ USER = {"name": "shop", "passwordSecretRef": {"name": "shop"}}
 MAY_SEND = {"subject": "User:shop", "resource": "Topic:orders", "actions": ["Pub"], "sourceIps": ["127.0.0.0/8"]}
 DECLARED: Final = msgspec.convert({"users": [USER], "policies": [MAY_SEND]}, AclSpec)
 WHOLE: Final = UsersStanding(users=1, ready_users=1, policies=1, ready_policies=1)
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[JavaRig]:
-    rig = JavaRig(tmp_path)
-    yield rig
-    rig.stop()
 
 
 class Cluster:
@@ -83,13 +74,8 @@ class Cluster:
     async def sent(self, topic: str, credentials: Credentials | None, *, broker_id: int | None = None) -> int:
         """The code that the master, or this broker, answers to a message of this caller."""
         message = numbered_message("key", broker_name=KEY.name, topic=topic, queue_id=0, queues=1)
-        command = message if credentials is None else sign_command(message, credentials)
         address = address_of(self.plane, broker_id or record_of(self.plane).master_broker_id or 0)
-        client = RemotingClient()
-        try:
-            return (await client.invoke(address, command, timeout_seconds=5)).code
-        finally:
-            await client.close()
+        return (await answer_to(address, message, signed_as=credentials)).code
 
     async def allows(self, allowed: Credentials) -> None:
         """One topic for this user; nothing else, and nothing for others."""
@@ -112,9 +98,7 @@ async def test_a_declared_user_may_send_to_one_topic_through_a_failover_and_a_ro
     name_server = rig.start_name_server().address
     group: dict[str, Any] = {"signature": Signature.REQUIRED, "credentials": GROUP, "open_groups": False}
     async with plane_with(SecuritySettings(), name_server=name_server, **group) as plane:
-        for name in ("one", "two"):
-            rig.start_broker(name, controllers=plane.address, autoCreateTopicEnable="false", **BROKER)
-        await eventually(lambda: in_sync(plane, 2), "two brokers with ACL in sync")
+        await rig.start_pair(plane, autoCreateTopicEnable="false", **BROKER)
         cluster = Cluster(plane)
         await cluster.make_topics()
         await eventually(lambda: cluster.is_whole(SHOP.secret_key), "both have the user", every_seconds=0.2)
@@ -140,13 +124,8 @@ async def check_every_member_has_it(plane: ControllerPlane) -> None:
 
 async def check_a_failover(rig: JavaRig, cluster: Cluster) -> str:
     """The new master has the user already: no pass of the keeper runs between its election and the first message."""
-    before = record_of(cluster.plane).master_broker_id
-    assert before is not None
-    killed = rig.kill_at(address_of(cluster.plane, before))
-    await eventually(
-        lambda: record_of(cluster.plane).granted_master_id not in (None, before) and in_sync(cluster.plane, 1),
-        "the other is master",
-    )
+    killed = await rig.kill_master(cluster.plane)
+    await eventually(lambda: in_sync(cluster.plane, 1), "the other is master")
     await cluster.make_topics()
     await cluster.allows(SHOP)
     return killed

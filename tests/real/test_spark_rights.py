@@ -94,13 +94,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 
 def _submitted(server: KubeApiserver, folder: Path) -> Run:
-    objects = [one for one in helm.objects(helm.template("system", **VALUES)) if _is_of_the_report(one)]
+    objects = [one for one in helm.rendered("system", **VALUES) if _is_of_the_report(one)]
     server.must("create", "namespace", NAMESPACE)
     server.must("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
     server.must("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
-    [job] = [one for one in objects if one["kind"] == "CronJob"]
+    job = helm.one(objects, "CronJob")
     [container] = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
-    [settings] = [one for one in objects if one["kind"] == "ConfigMap"]
+    settings = helm.one(objects, "ConfigMap")
     spark = folder / "spark"
     spark.mkdir()
     for name, text in settings["data"].items():

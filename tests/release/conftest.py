@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.real.parts import install
+from tests.real.parts.base_images import arm64_programs_run
 from tests.real.parts.process import start
 from tests.release.publication import Release, crane, mirror, publish
 from tests.support.places import free_port
@@ -54,5 +55,5 @@ def image(published: Release, tmp_path_factory: pytest.TempPathFactory) -> Itera
     archive.unlink()
     # pytest makes the folder for root alone; in a container the root of the file system is open to its user.
     root.chmod(0o755)
-    with install.arm64_programs_run():
+    with arm64_programs_run():
         yield root

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.real.parts import install
+from tests.real.parts import base_images, install
 from tests.support.page_blocks import page_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,7 +88,7 @@ class Release:
 def publish(registry: str, folder: Path) -> Release:
     """Publish the commit of HEAD: the operator's image for both architectures, the charts and the files."""
     key = key_pair(folder / "key")
-    archives = {"amd64": install.base_image_archive(), "arm64": install.arm64_base_image_archive()}
+    archives = {"amd64": base_images.base_image_archive(), "arm64": base_images.arm64_base_image_archive()}
     head = output_of("git", "rev-parse", "HEAD")
     done = run_publish(registry, folder / "dist", key, archives, "--target", "operator")
     assert done.returncode == 0, done.stderr

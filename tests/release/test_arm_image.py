@@ -18,9 +18,10 @@ import pytest
 
 from brokergroup_operator.demo.client import DemoProducer, Ledger, read_keys
 from tests.interop.lab import GROUP, PYTHON, SETTINGS, Lab, Member
-from tests.real.parts import install
+from tests.real.parts import base_images
 from tests.real.parts.java import broker_properties, write_properties
 from tests.real.parts.process import start
+from tests.real.parts.steps import PartError, run
 from tests.release.publication import PARTS
 from tests.support.places import free_port
 
@@ -77,22 +78,22 @@ def test_arm_programs_run_only_as_long_as_they_are_asked_for() -> None:
     during = set()
 
     def fails() -> None:
-        with install.arm64_programs_run():
+        with base_images.arm64_programs_run():
             during.update(emulators())
-            install.run(["sh", "-c", "exit 3"])
+            run(["sh", "-c", "exit 3"])
 
-    was_mounted, before = install.BINFMT.is_mount(), emulators() - {install.ARM64_NAME}
-    with pytest.raises(install.PartError, match="exit code 3"):
+    was_mounted, before = base_images.BINFMT.is_mount(), emulators() - {base_images.ARM64_NAME}
+    with pytest.raises(PartError, match="exit code 3"):
         fails()
-    assert install.ARM64_NAME in during
-    assert (install.BINFMT.is_mount(), emulators()) == (was_mounted, before)
+    assert base_images.ARM64_NAME in during
+    assert (base_images.BINFMT.is_mount(), emulators()) == (was_mounted, before)
 
 
 def test_two_builds_take_turns_also_with_other_temporary_folders(tmp_path: Path) -> None:
     """Each takes the emulator away at its end."""
-    program = "from tests.real.parts import install\nwith install.arm64_programs_run(): pass"
+    program = "from tests.real.parts import base_images\nwith base_images.arm64_programs_run(): pass"
     environment = {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    with install.arm64_programs_run():
+    with base_images.arm64_programs_run():
         second = start("second", [sys.executable, "-c", program], log=tmp_path / "second.log", env=environment)
         second.wait_until(lambda: waits_for_a_lock(second.pid), what="it waits for the first one")
     assert second.process.wait(timeout=60) == 0
@@ -105,7 +106,7 @@ def waits_for_a_lock(process: int) -> bool:
 
 def emulators() -> set[str]:
     """Return what the kernel's table of emulators has."""
-    return {path.name for path in install.BINFMT.glob("*")}
+    return {path.name for path in base_images.BINFMT.glob("*")}
 
 
 def test_every_program_and_library_of_the_image_is_for_arm(image: Path) -> None:

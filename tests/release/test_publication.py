@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.demo.demo_terminal import wait_until_none_is_left
-from tests.real.parts import install
+from tests.real.parts import base_images
 from tests.real.parts.process import start
 from tests.release.publication import (
     CHART,
@@ -189,12 +189,12 @@ def test_a_publication_that_is_terminated_leaves_neither_files_nor_mounts_nor_an
     program = start("publish", command, log=small.folder / "publish.log", env=environment)
     try:
         program.wait_until(waits.exists, what="it asks uv for the wheel", deadline_seconds=300.0)
-        assert (install.BINFMT / install.ARM64_NAME).exists()
+        assert (base_images.BINFMT / base_images.ARM64_NAME).exists()
         program.signal(signal.SIGTERM)
         assert program.process.wait(timeout=60) == 128 + signal.SIGTERM
     finally:
         program.stop()
-    assert not (install.BINFMT / install.ARM64_NAME).exists()
+    assert not (base_images.BINFMT / base_images.ARM64_NAME).exists()
     assert str(small.scratch) not in Path("/proc/mounts").read_text(encoding="utf-8")
     assert [path.name for path in small.scratch.iterdir() if path.is_dir()] == []
     wait_until_none_is_left(small.scratch)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from rocketmq_remoting.broker_protocol import ExchangeHAInfoRequestHeader
-from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.controller_protocol import (
@@ -31,6 +30,7 @@ from rocketmq_replica.process import ReplicaProcess
 from tests.replica.stores import open_store, put
 from tests.replica.support import BROKER_NAME, FakeController, configuration_text
 from tests.support.memory_api import BEGINNING_UNIX_SECONDS
+from tests.support.one_request import answer_to
 from tests.support.quiet_handler import QuietHandler
 from tests.support.virtual_loop import VirtualLoop
 
@@ -335,12 +335,10 @@ class StartWorld:
         await self._call(request(RequestCode.EXCHANGE_BROKER_HA_INFO, ext_fields=header.encode()))
 
     async def _call(self, command: RemotingCommand) -> None:
-        client = RemotingClient()
         try:
-            self.answered.append(await client.invoke(self.address, command, timeout_seconds=3.0))
+            self.answered.append(await answer_to(self.address, command, timeout_seconds=3.0))
         except RemotingError as error:
             self.answered.append(error)
-        await client.close()
 
     # ---- the replica
 

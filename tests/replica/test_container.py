@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rocketmq_remoting.broker_protocol import AddBrokerRequestHeader, RemoveBrokerRequestHeader
-from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.serialization import decode_properties
-from rocketmq_remoting.signature import Credentials, sign_command
+from rocketmq_remoting.signature import Credentials
 from rocketmq_replica import broker_container
 from rocketmq_replica.broker_container import BrokerContainer, Member, NoSuchBrokerError, run_container
 from rocketmq_replica.configuration import (
@@ -40,6 +39,7 @@ from tests.replica.support import (
     record_of,
     start_process,
 )
+from tests.support.one_request import answer_to
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -285,12 +285,7 @@ async def administered(world: World, tmp_path: Path) -> RunningContainer:
 
 
 async def ask(container: RunningContainer, command: RemotingCommand, signed_as: Credentials | None) -> RemotingCommand:
-    sent = command if signed_as is None else sign_command(command, signed_as)
-    client = RemotingClient()
-    try:
-        return await client.invoke(f"{container.address}:10811", sent, timeout_seconds=10.0)
-    finally:
-        await client.close()
+    return await answer_to(f"{container.address}:10811", command, signed_as=signed_as)
 
 
 async def test_brokers_are_added_listed_and_removed(administered: RunningContainer, tmp_path: Path) -> None:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.real.parts import install
+from tests.real.parts import install, steps
+from tests.real.parts.on_machine import go_missing
+from tests.real.parts.steps import PartError
 
 SCRIPT = Path(install.__file__)
 
 
 def test_a_folder_built_aside_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "part-1"
-    with pytest.raises(install.PartError), install.built_aside(target) as aside:
-        install.run(["sh", "-c", f"touch {aside}/half; exit 1"])
+    with pytest.raises(PartError), steps.built_aside(target) as aside:
+        steps.run(["sh", "-c", f"touch {aside}/half; exit 1"])
     assert list(tmp_path.iterdir()) == []
     for content in ("first", "second"):
-        with install.built_aside(target) as aside:
+        with steps.built_aside(target) as aside:
             (aside / "program").write_text(content, encoding="utf-8")
             assert not target.exists() or (target / "program").read_text(encoding="utf-8") != content
         assert (target / "program").read_text(encoding="utf-8") == content
@@ -28,16 +31,16 @@ def test_a_folder_built_aside_appears_whole_or_not_at_all(tmp_path: Path) -> Non
 
 
 def test_a_failed_command_tells_its_name_its_code_and_its_last_words() -> None:
-    with pytest.raises(install.PartError, match=r"(?s)sh -c .* exit code 3:.*last words"):
-        install.run(["sh", "-c", "echo last words >&2; exit 3"])
-    with pytest.raises(install.PartError, match="no-such-program: no such program"):
-        install.run(["no-such-program"])
+    with pytest.raises(PartError, match=r"(?s)sh -c .* exit code 3:.*last words"):
+        steps.run(["sh", "-c", "echo last words >&2; exit 3"])
+    with pytest.raises(PartError, match="no-such-program: no such program"):
+        steps.run(["no-such-program"])
 
 
 def test_a_part_whose_installation_brings_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     part = install.Part("hollow", "nothing", lambda: "still not here", lambda: None)
     monkeypatch.setitem(install.PARTS, "hollow", part)
-    with pytest.raises(install.PartError, match="still not here"):
+    with pytest.raises(PartError, match="still not here"):
         install.bring("hollow")
 
 
@@ -63,7 +66,7 @@ def test_the_go_version_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     program.write_text(f"#!/bin/sh\necho go version {version} linux/amd64\n", encoding="utf-8")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    told = install.go_missing()
+    told = go_missing()
     assert (told is None) if why is None else (told is not None and why in told)
 
 
@@ -78,6 +81,7 @@ def test_the_command_lists_and_refuses(tmp_path: Path) -> None:
     assert listed.returncode == 0
     assert json.loads(listed.stdout) == {"asked": [], "failed": {}}
     assert f"helm            missing: not built yet: {tmp_path}/helm-" in listed.stderr
+    assert re.search(rf"krew +missing: not built yet: {tmp_path}/krew-v[0-9.]+/kubectl-krew ", listed.stderr)
     refused = command("no-such-part")
     assert refused.returncode == 2
     assert "part no-such-part is unknown; expected one of root, java" in refused.stderr

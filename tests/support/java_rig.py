@@ -13,12 +13,12 @@ from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
-from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from tests.controller import conftest
 from tests.real.parts import java
 from tests.support import waiting
+from tests.support.one_request import answer_to
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -83,15 +83,15 @@ class JavaRig:
             address = self.start_broker(name, controllers=NO_CONTROLLER, **more).address
             await eventually(partial(self.is_registered, address), f"{name} is registered\n{self.logs()}")
 
+    async def start_pair(self, plane: ControllerPlane, **extra: Any) -> None:
+        """Start two brokers under our plane, `one` and `two`; return when both are in sync."""
+        for name in ("one", "two"):
+            self.start_broker(name, controllers=plane.address, **extra)
+        await eventually(lambda: in_sync(plane, 2), f"two brokers in sync\n{self.logs()}")
+
     async def is_registered(self, address: str) -> bool:
         """Whether the NameServer lists a broker at the address."""
-        client = RemotingClient()
-        try:
-            answer = await client.invoke(
-                self.name_server_address, request(RequestCode.GET_BROKER_CLUSTER_INFO), timeout_seconds=5.0
-            )
-        finally:
-            await client.close()
+        answer = await answer_to(self.name_server_address, request(RequestCode.GET_BROKER_CLUSTER_INFO))
         return address in (answer.body or b"").decode()
 
     def name_at(self, address: str) -> str:
@@ -103,6 +103,14 @@ class JavaRig:
         name = self.name_at(address)
         self.programs[name].process.kill()
         return name
+
+    async def kill_master(self, plane: ControllerPlane) -> str:
+        """SIGKILL the group's master, and wait until another one is granted; returns the dead program's name."""
+        before = record_of(plane).master_broker_id
+        assert before is not None
+        killed = self.kill_at(address_of(plane, before))
+        await eventually(lambda: record_of(plane).granted_master_id not in (None, before), "another master")
+        return killed
 
     def mqadmin(self, *arguments: str, signed_as: Credentials | None = None) -> str:
         """Return mqadmin's whole output, even on failure. Its credentials come from ``conf/tools.yml``."""

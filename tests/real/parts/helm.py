@@ -48,3 +48,18 @@ def template(
 def objects(manifests: str) -> list[dict[str, Any]]:
     """The objects of a rendered chart."""
     return [document for document in yaml.safe_load_all(manifests) if document]
+
+
+def rendered(namespace: str, **values: Any) -> list[dict[str, Any]]:
+    """The objects of the chart with these values, as `template` takes them."""
+    return objects(template(namespace, **values))
+
+
+def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [item for item in objects if item["kind"] == kind]
+
+
+def one(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    """The only object of a kind."""
+    [found] = of_kind(objects, kind)
+    return found

@@ -15,24 +15,38 @@ Standard library only: it has to run before anything else is installed.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import fcntl
-import importlib.util
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
-import tempfile
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+ROOT = str(Path(__file__).resolve().parents[3])
+if ROOT not in sys.path:
+    sys.path.insert(0, ROOT)
+
+from tests.real.parts import base_images, go_programs, on_machine  # noqa: E402
+from tests.real.parts.base_images import buildah  # noqa: E402
+from tests.real.parts.go_programs import GO_PROGRAMS, build_kubernetes, program  # noqa: E402
+from tests.real.parts.on_machine import no_program  # noqa: E402
+from tests.real.parts.steps import (  # noqa: E402
+    PIP_INSTALL,
+    PartError,
+    apt_install,
+    built_aside,
+    cache_folder,
+    no_files,
+    run,
+    unpack_package,
+)
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 HERE = Path(__file__).resolve().parent
 ROCKETMQ_VERSION = "5.5.0"
@@ -45,58 +59,11 @@ OLDER_CONTROLLER_VERSION = OLDER_ROCKETMQ_VERSION
 TABLE_VERSIONS = ("5.0.0", "5.1.0", "5.1.4")
 PYTHON_CLIENT_VERSION = "5.1.2"
 KUBERNETES_VERSION = "v1.35.4"
-ETCD_VERSION = "v3.6.8"
-HELM_VERSION = "v3.22.0"
-ACTIONLINT_VERSION = "v1.7.12"
-ALERTMANAGER_VERSION = "v0.28.1"
-KREW_VERSION = "v0.4.3"
-CRANE_VERSION = "v0.22.1"
-COSIGN_VERSION = "v2.6.5"
-S3_SERVER_VERSION = "v1.8.0"
-COREDNS_VERSION = "v1.12.4"
-KUBE_ROUTER_VERSION = "v2.1.0"
-EXTERNAL_SNAPSHOTTER_VERSION = "v8.7.0"
 PLAYWRIGHT_VERSION = "1.65.2"
 AXE_VERSION = "4.14.1"
-DEBIAN_RELEASE = "bookworm"
-MINIMUM_JAVA = 17
-# Kubernetes 1.35 is content with 1.25; the newest CSI sidecars, built against its 1.37, are not.
-MINIMUM_GO = (1, 26)
 KUBERNETES_PROGRAMS = ("kube-apiserver", "kubectl")
-# Kubernetes' own sidecars of a CSI driver, by their packages; csi/go.mod pins their versions. The driver is ours.
-CSI_PROGRAMS = {
-    "csi-attacher": "github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher",
-    "csi-provisioner": "github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner",
-    "csi-snapshotter": "github.com/kubernetes-csi/external-snapshotter/v8/cmd/csi-snapshotter",
-    "snapshot-controller": "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller",
-    "driver": "./driver",
-}
-SNAPSHOT_KINDS = "github.com/kubernetes-csi/external-snapshotter/client/v8"
 NODE_PROGRAMS = ("kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet")
-# Debian packages of a node and its images, each by a file of the package or a program on the path.
-NODE_PACKAGES = {
-    "containerd": "containerd",
-    "runc": "runc",
-    "/usr/lib/cni/bridge": "containernetworking-plugins",
-    "conntrack": "conntrack",
-    "iptables": "iptables",
-    "ipset": "ipset",
-    "nft": "nftables",
-    "buildah": "buildah",
-    "debootstrap": "debootstrap",
-}
-BASE_IMAGE = f"localhost/brokergroup-base:{DEBIAN_RELEASE}"
-BASE_IMAGE_ARM64 = f"localhost/brokergroup-base-arm64:{DEBIAN_RELEASE}"
-BINFMT = Path("/proc/sys/fs/binfmt_misc")
-ARM64_NAME = "brokergroup-arm64"
-# The ELF header of a 64-bit program for ARM, and which of its bits count (Linux, Documentation/admin-guide/binfmt-misc.rst).
-ARM64_MAGIC = r"\x7f\x45\x4c\x46\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
-ARM64_MASK = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
 JAVA_IMAGE = f"docker.io/apache/rocketmq:{ROCKETMQ_VERSION}"
-
-
-class PartError(Exception):
-    """A part cannot be had here; the message says what failed and what would help."""
 
 
 @dataclass(frozen=True)
@@ -110,19 +77,54 @@ class Part:
     needs: tuple[str, ...] = ()
 
 
-def cache_folder() -> Path:
-    """Where the parts lie: one folder per part and version."""
-    return Path(os.environ.get("BROKERGROUP_CACHE") or Path.home() / ".cache" / "brokergroup-operator")
+@dataclass(frozen=True)
+class Jars:
+    """Java programs of RocketMQ, in some versions, by the pom in a folder; they are here if these artifacts' jars are."""
+
+    what: str
+    versions: tuple[str, ...] = (ROCKETMQ_VERSION,)
+    folder: str = ""
+    artifacts: tuple[str, ...] = ("broker",)
 
 
-def rocketmq_home(version: str = ROCKETMQ_VERSION) -> Path:
-    """The folder whose lib/ holds the jars of the Java brokers of this version."""
-    return cache_folder() / f"rocketmq-{version}"
+JARS = {
+    "rocketmq": Jars("broker, NameServer, controller, mqadmin, client"),
+    "older-rocketmq": Jars("broker, NameServer, client", (OLDER_ROCKETMQ_VERSION,)),
+    "newest-rocketmq": Jars(
+        f"broker, controller; NameServer and client of {ROCKETMQ_VERSION}", (NEWEST_ROCKETMQ_VERSION,)
+    ),
+    "table-rocketmq": Jars("broker, NameServer, controller", TABLE_VERSIONS),
+    "rocketmq-proxy": Jars("Proxy and BrokerContainer", folder="proxy", artifacts=("proxy", "container")),
+    "older-java-controller": Jars("controller", (OLDER_CONTROLLER_VERSION,), "controller", ("controller",)),
+}
+
+
+krew_program = partial(program, "krew")
+etcd_program = partial(program, "etcd")
+helm_program = partial(program, "helm")
+actionlint_program = partial(program, "actionlint")
+alertmanager_program = partial(program, "alertmanager")
+pause_program = partial(program, "pause")
+s3_server_program = partial(program, "s3-server")
+crane_program = partial(program, "crane")
+cosign_program = partial(program, "cosign")
+coredns_program = partial(program, "coredns")
+kube_router_program = partial(program, "kube-router")
+
+
+def rocketmq_home(version: str = ROCKETMQ_VERSION, folder: str = "") -> Path:
+    """The folder whose lib/ holds the jars of the Java brokers of this version, or of the programs of another pom."""
+    return cache_folder() / "-".join(filter(None, ("rocketmq", folder, version)))
 
 
 def proxy_home() -> Path:
     """The folder whose lib/ holds the jars of the Java Proxy and of the BrokerContainer."""
-    return cache_folder() / f"rocketmq-proxy-{ROCKETMQ_VERSION}"
+    return rocketmq_home(ROCKETMQ_VERSION, "proxy")
+
+
+def controller_home(version: str = ROCKETMQ_VERSION) -> Path:
+    """The folder whose lib/ holds a Java controller of this version."""
+    return rocketmq_home(version, "" if version in (ROCKETMQ_VERSION, NEWEST_ROCKETMQ_VERSION) else "controller")
 
 
 def python_client_folder() -> Path:
@@ -150,13 +152,6 @@ def chromium_program() -> Path:
     return Path("/usr/bin/chromium")
 
 
-def controller_home(version: str = ROCKETMQ_VERSION) -> Path:
-    """The folder whose lib/ holds a Java controller of this version."""
-    if version in (ROCKETMQ_VERSION, NEWEST_ROCKETMQ_VERSION):
-        return rocketmq_home(version)
-    return cache_folder() / f"rocketmq-controller-{version}"
-
-
 def kubernetes_folder() -> Path:
     """The folder of kube-apiserver and kubectl."""
     return cache_folder() / f"kubernetes-{KUBERNETES_VERSION}"
@@ -167,49 +162,9 @@ def node_folder() -> Path:
     return cache_folder() / f"kubernetes-node-{KUBERNETES_VERSION}"
 
 
-def pause_program() -> Path:
-    """Return the pause program, which holds a pod's namespaces open."""
-    return cache_folder() / "pause-1" / "pause"
-
-
-def coredns_program() -> Path:
-    """The real CoreDNS."""
-    return cache_folder() / f"coredns-{COREDNS_VERSION}" / "coredns"
-
-
-def kube_router_program() -> Path:
-    """kube-router, of which the nodes use the firewall: it enforces NetworkPolicies."""
-    return cache_folder() / f"kube-router-{KUBE_ROUTER_VERSION}" / "kube-router"
-
-
-def csi_folder() -> Path:
-    """The folder of a CSI driver that takes snapshots, of its sidecars, and of the kinds VolumeSnapshot (`*.yaml`)."""
-    return cache_folder() / f"csi-{EXTERNAL_SNAPSHOTTER_VERSION}-1"
-
-
-def base_image_archive() -> Path:
-    """The image that stands in for the Dockerfile's base, as a docker archive."""
-    return cache_folder() / f"base-image-{DEBIAN_RELEASE}" / "image.tar"
-
-
-def arm64_base_image_archive() -> Path:
-    """The same for 64-bit ARM."""
-    return cache_folder() / f"base-image-arm64-{DEBIAN_RELEASE}" / "image.tar"
-
-
 def java_image_archive() -> Path:
     """The image of Java's brokers, NameServer and Proxy, as a docker archive."""
     return cache_folder() / f"rocketmq-image-with-proxy-and-container-{ROCKETMQ_VERSION}" / "image.tar"
-
-
-def etcd_program() -> Path:
-    """The real etcd."""
-    return cache_folder() / f"etcd-{ETCD_VERSION}" / "etcd"
-
-
-def helm_program() -> Path:
-    """The real Helm."""
-    return cache_folder() / f"helm-{HELM_VERSION}" / "helm"
 
 
 def prometheus_program(name: str = "prometheus") -> Path | None:
@@ -221,139 +176,41 @@ def prometheus_program(name: str = "prometheus") -> Path | None:
     return Path(on_path) if on_path else None
 
 
-def arm64_emulator() -> Path | None:
-    """Debian's qemu-aarch64-static in the cache; None if it is not there."""
-    return max(cache_folder().glob("qemu-user-static-*/usr/bin/qemu-aarch64-static"), default=None)
+def prometheus_missing() -> str | None:
+    absent = [name for name in ("prometheus", "promtool") if prometheus_program(name) is None]
+    return f"no {' and no '.join(absent)} in {cache_folder()} or on the path" if absent else None
 
 
-# Parts are brought by two threads, and apt refuses a second one of itself.
-one_apt = threading.Lock()
-
-
-def run(command: list[str], *, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
-    """Run one command and hand back its output; on failure tell its last lines."""
-    print(f"  $ {' '.join(command)}", file=sys.stderr, flush=True)
-    try:
-        done = subprocess.run(
-            command,
-            cwd=cwd,
-            env={**os.environ, **(env or {})},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise PartError(f"{command[0]}: no such program on this machine") from error
-    if done.returncode != 0:
-        tail = "\n    ".join(done.stdout.strip().splitlines()[-20:])
-        raise PartError(f"{' '.join(command)} ended with exit code {done.returncode}:\n    {tail}")
-    return done.stdout
-
-
-@contextlib.contextmanager
-def built_aside(target: Path) -> Iterator[Path]:
-    """A fresh folder beside the target that takes its name only when the block ends well."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
-        aside.chmod(0o755)
-        yield aside
-        if target.exists():
-            shutil.rmtree(target)
-        aside.rename(target)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def apt_install(*packages: str) -> None:
-    """Install Debian packages by name; without root or apt the error has the manual steps."""
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise PartError(f"needs the packages {' '.join(packages)}, and installing them needs root on a Debian machine")
-    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
-    with one_apt:
-        run(["apt-get", "update", "-q"], env=quiet)
-        run(["apt-get", "install", "-q", "-y", "--no-install-recommends", *packages], env=quiet)
-
-
-def first_version(command: list[str], pattern: str) -> tuple[int, ...] | None:
-    """The version that a program prints of itself, as numbers; None if it is not here."""
-    if shutil.which(command[0]) is None:
-        return None
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    found = re.search(pattern, done.stdout + done.stderr)
-    return tuple(int(number) for number in found.group(1).split(".")) if found else None
-
-
-def java_missing() -> str | None:
-    version = first_version(["javac", "-version"], r"javac (\d+)")
-    if version is None:
-        return f"no javac on the path (a JDK {MINIMUM_JAVA} or newer is needed)"
-    return None if version[0] >= MINIMUM_JAVA else f"JDK {version[0]} is here, {MINIMUM_JAVA} or newer is needed"
-
-
-def maven_missing() -> str | None:
-    return None if shutil.which("mvn") else "no mvn on the path"
-
-
-def go_missing() -> str | None:
-    version = first_version(["go", "version"], r"go(\d+\.\d+)")
-    needed = ".".join(map(str, MINIMUM_GO))
-    if version is None:
-        return f"no go on the path ({needed} or newer is needed)"
-    return None if version >= MINIMUM_GO else f"go {'.'.join(map(str, version))} is here, {needed} or newer is needed"
-
-
-def install_go() -> None:
-    raise PartError(
-        f"Go {'.'.join(map(str, MINIMUM_GO))} or newer has to be on the machine: Debian 12's golang package is 1.19, "
-        "too old for Kubernetes 1.35; install Go by hand and put its bin folder on the path"
+def missing_jars(jars: Jars) -> str | None:
+    return on_machine.java_missing() or no_files(
+        *(path for version in jars.versions for path in jar_files(jars, version))
     )
 
 
-def no_files(*paths: Path) -> str | None:
-    absent = [str(path) for path in paths if not path.exists()]
-    return f"not built yet: {', '.join(absent)}" if absent else None
+def jar_files(jars: Jars, version: str) -> list[Path]:
+    lib = rocketmq_home(version, jars.folder) / "lib"
+    return [lib / f"rocketmq-{artifact}-{version}.jar" for artifact in jars.artifacts]
 
 
-def copy_jars(pom: Path, home: Path, version: str) -> None:
-    """The jars that a pom names, in a version of RocketMQ, into `home`/lib."""
-    with built_aside(home) as aside:
-        versions = [f"-Drocketmq.version={version}", f"-Drocketmq.rest={REST_OF_ROCKETMQ.get(version, version)}"]
-        command = ["mvn", "-q", "-B", "-f", str(pom), *versions, "dependency:copy-dependencies"]
-        run([*command, "-DincludeScope=runtime", f"-DoutputDirectory={aside / 'lib'}"])
-
-
-def jar(home: Path, name: str, version: str = ROCKETMQ_VERSION) -> Path:
-    return home / "lib" / f"rocketmq-{name}-{version}.jar"
-
-
-def install_rocketmq(version: str = ROCKETMQ_VERSION) -> None:
-    copy_jars(HERE / "rocketmq" / "pom.xml", rocketmq_home(version), version)
-
-
-def install_table_versions() -> None:
-    for version in TABLE_VERSIONS:
-        if no_files(jar(rocketmq_home(version), "broker", version)):
-            install_rocketmq(version)
-
-
-def install_older_controller() -> None:
-    pom = HERE / "rocketmq" / "controller" / "pom.xml"
-    copy_jars(pom, controller_home(OLDER_CONTROLLER_VERSION), OLDER_CONTROLLER_VERSION)
-
-
-def install_proxy() -> None:
-    copy_jars(HERE / "rocketmq" / "proxy" / "pom.xml", proxy_home(), ROCKETMQ_VERSION)
+def copy_jars(jars: Jars) -> None:
+    """The jars that a pom names, in each version that is not here."""
+    for version in jars.versions:
+        if no_files(*jar_files(jars, version)):
+            with built_aside(rocketmq_home(version, jars.folder)) as aside:
+                versions = [
+                    f"-Drocketmq.version={version}",
+                    f"-Drocketmq.rest={REST_OF_ROCKETMQ.get(version, version)}",
+                ]
+                pom = HERE / "rocketmq" / jars.folder / "pom.xml"
+                command = ["mvn", "-q", "-B", "-f", str(pom), *versions, "dependency:copy-dependencies"]
+                run([*command, "-DincludeScope=runtime", f"-DoutputDirectory={aside / 'lib'}"])
 
 
 def install_python_client() -> None:
     """Beside the project's own environment, which has other versions of the same packages."""
     with built_aside(python_client_folder()) as aside:
-        command = ["python3", "-m", "pip", "--disable-pip-version-check", "install", "-q", "--root-user-action=ignore"]
         wanted = HERE / "rocketmq" / "python-client" / "requirements.txt"
-        run([*command, "--target", str(aside), "--requirement", str(wanted)])
+        run([*PIP_INSTALL, "--target", str(aside), "--requirement", str(wanted)])
 
 
 def install_browser() -> None:
@@ -363,271 +220,33 @@ def install_browser() -> None:
     if shutil.which("npm") is None:
         raise PartError("no npm on the path: axe-core comes from npm's registry (Debian's package npm)")
     with built_aside(browser_folder()) as aside:
-        command = ["python3", "-m", "pip", "--disable-pip-version-check", "install", "-q", "--root-user-action=ignore"]
-        run([*command, "--target", str(aside / "python"), f"playwright=={PLAYWRIGHT_VERSION}"])
+        run([*PIP_INSTALL, "--target", str(aside / "python"), f"playwright=={PLAYWRIGHT_VERSION}"])
         run(["npm", "install", "--silent", "--no-audit", "--prefix", str(aside), f"axe-core@{AXE_VERSION}"])
 
 
-def go_build(module: Path, packages: dict[str, str], target: Path, *, link_flags: str = "") -> None:
-    """Build programs of a pinned module: go.sum in the tree guards what is compiled. Niced, for it takes minutes."""
-    with built_aside(target) as aside, tempfile.TemporaryDirectory() as copied:
-        source = Path(shutil.copytree(module, Path(copied) / module.name))
-        for program, package in packages.items():
-            command = [
-                "nice",
-                "-n",
-                "10",
-                "go",
-                "build",
-                "-mod=readonly",
-                "-trimpath",
-                "-ldflags",
-                f"-s -w {link_flags}",
-            ]
-            run([*command, "-o", str(aside / program), package], cwd=source, env={"CGO_ENABLED": "0"})
-
-
-def kubernetes_flags() -> str:
-    """Return the linker flags of the programs' version, which kubectl compares with the server's."""
-    major, minor = KUBERNETES_VERSION.removeprefix("v").split(".")[:2]
-    stamp = {"gitVersion": KUBERNETES_VERSION, "gitMajor": major, "gitMinor": minor}
-    return " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in stamp.items())
-
-
-def install_kubernetes() -> None:
-    programs = {name: f"k8s.io/kubernetes/cmd/{name}" for name in KUBERNETES_PROGRAMS}
-    go_build(HERE / "kubernetes", programs, kubernetes_folder(), link_flags=kubernetes_flags())
-
-
-def install_node_programs() -> None:
-    programs = {name: f"k8s.io/kubernetes/cmd/{name}" for name in NODE_PROGRAMS}
-    go_build(HERE / "kubernetes", programs, node_folder(), link_flags=kubernetes_flags())
-
-
-def install_pause() -> None:
-    go_build(HERE / "pause", {"pause": "."}, pause_program().parent)
-
-
-def install_etcd() -> None:
-    go_build(HERE / "etcd", {"etcd": "."}, etcd_program().parent)
-
-
-def go_install(package: str, target: Path) -> None:
-    """Build a program of a published module by its version; the module's own go.sum guards what is compiled."""
-    with built_aside(target) as aside:
-        command = ["nice", "-n", "10", "go", "install", "-trimpath", "-ldflags", "-s -w", package]
-        run(command, env={"GOBIN": str(aside), "CGO_ENABLED": "0"})
-
-
-def install_helm() -> None:
-    go_install(f"helm.sh/helm/v3/cmd/helm@{HELM_VERSION}", helm_program().parent)
-
-
-def actionlint_program() -> Path:
-    return cache_folder() / f"actionlint-{ACTIONLINT_VERSION}" / "actionlint"
-
-
-def install_actionlint() -> None:
-    go_install(f"github.com/rhysd/actionlint/cmd/actionlint@{ACTIONLINT_VERSION}", actionlint_program().parent)
-
-
-def alertmanager_program() -> Path:
-    """Upstream's Alertmanager: Debian's reads its templates at a fixed place, so its package cannot be unpacked into the cache."""
-    return cache_folder() / f"alertmanager-{ALERTMANAGER_VERSION}" / "alertmanager"
-
-
-def install_alertmanager() -> None:
-    package = f"github.com/prometheus/alertmanager/cmd/alertmanager@{ALERTMANAGER_VERSION}"
-    go_install(package, alertmanager_program().parent)
-
-
-def krew_program() -> Path:
-    """krew, under the name by which kubectl finds it."""
-    return cache_folder() / f"krew-{KREW_VERSION}" / "kubectl-krew"
-
-
-def install_krew() -> None:
-    with built_aside(krew_program().parent) as aside:
-        command = ["nice", "-n", "10", "go", "install", "-trimpath", "-ldflags", "-s -w"]
-        environment = {"GOBIN": str(aside), "CGO_ENABLED": "0"}
-        run([*command, f"sigs.k8s.io/krew/cmd/krew@{KREW_VERSION}"], env=environment)
-        (aside / "krew").rename(aside / krew_program().name)
-
-
-def crane_program() -> Path:
-    """A client of registries, and a registry itself (`crane registry serve`)."""
-    return cache_folder() / f"crane-{CRANE_VERSION}" / "crane"
-
-
-def install_crane() -> None:
-    go_install(f"github.com/google/go-containerregistry/cmd/crane@{CRANE_VERSION}", crane_program().parent)
-
-
-def cosign_program() -> Path:
-    return cache_folder() / f"cosign-{COSIGN_VERSION}" / "cosign"
-
-
-def install_cosign() -> None:
-    go_install(f"github.com/sigstore/cosign/v2/cmd/cosign@{COSIGN_VERSION}", cosign_program().parent)
-
-
-def install_coredns() -> None:
-    go_install(f"github.com/coredns/coredns@{COREDNS_VERSION}", coredns_program().parent)
-
-
-def install_kube_router() -> None:
-    go_install(
-        f"github.com/cloudnativelabs/kube-router/v2/cmd/kube-router@{KUBE_ROUTER_VERSION}", kube_router_program().parent
-    )
-
-
-def install_csi() -> None:
-    """The kinds come last: they are the part's mark that it is whole."""
-    go_build(HERE / "csi", CSI_PROGRAMS, csi_folder())
-    with tempfile.TemporaryDirectory() as copied:
-        module = Path(shutil.copytree(HERE / "csi", Path(copied) / "csi"))
-        folder = run(["go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", SNAPSHOT_KINDS], cwd=module).strip()
-    for file in sorted(Path(folder, "config", "crd").glob("*.storage.k8s.io_*.yaml")):
-        (csi_folder() / file.name).write_bytes(file.read_bytes())
-
-
-def csi_missing() -> str | None:
-    # Those of groups of snapshots too: without them the snapshot controller does not start.
-    kinds = [
-        f"{group}.storage.k8s.io_volume{group}{form}.yaml"
-        for group in ("snapshot", "groupsnapshot")
-        for form in ("classes", "contents", "s")
-    ]
-    return no_files(*(csi_folder() / name for name in (*CSI_PROGRAMS, *kinds)))
-
-
-def s3_server_program() -> Path:
-    """A real S3 server over a folder (Versity's gateway)."""
-    return cache_folder() / f"s3-server-{S3_SERVER_VERSION}" / "versitygw"
-
-
-def install_s3_server() -> None:
-    go_install(f"github.com/versity/versitygw/cmd/versitygw@{S3_SERVER_VERSION}", s3_server_program().parent)
-
-
-def node_packages_missing() -> str | None:
-    absent = [
-        package for program, package in NODE_PACKAGES.items() if not (shutil.which(program) or Path(program).is_file())
-    ]
-    return f"Debian's packages {' '.join(absent)} are not here" if absent else None
-
-
-def debian_mirror() -> str:
-    """The mirror from which this machine has its own packages."""
-    sources = run(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]).splitlines()
-    return next((uri for uri in sources if uri.rstrip("/").endswith("/debian")), "http://deb.debian.org/debian")
-
-
-def buildah(store: Path, *arguments: str) -> str:
-    """Run buildah on an image store of its own, without a daemon."""
-    environment = {"BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": os.environ.get("STORAGE_DRIVER", "overlay")}
-    return run(["buildah", "--root", str(store / "root"), "--runroot", str(store / "run"), *arguments], env=environment)
-
-
-def remove_store(store: Path) -> None:
-    """Overlay layers stay mounted where a build was killed."""
-    with contextlib.suppress(PartError):
-        buildah(store, "umount", "--all")
-    shutil.rmtree(store, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def image_store() -> Iterator[Path]:
-    """A store for one build, which leaves an archive and nothing else."""
-    with tempfile.TemporaryDirectory(prefix="brokergroup-images-") as folder:
-        store = Path(folder)
-        try:
-            yield store
-        finally:
-            remove_store(store / "store")
-
-
-@contextlib.contextmanager
-def arm64_programs_run() -> Iterator[None]:
-    """Let the kernel run ARM programs by QEMU for the length of a block, in every root: the kernel holds the emulator open.
-
-    Needs root. One block at a time on a machine. Takes away afterwards what it set, also what a killed process left.
-    """
-    emulator = arm64_emulator()
-    if emulator is None:
-        raise PartError("no qemu-aarch64-static in the cache; expected the part qemu-arm64")
-    # Not in the cache or TMPDIR: there may be several of those, and the machine has one kernel.
-    with Path("/run", f"{ARM64_NAME}.lock").open("w") as lock, contextlib.ExitStack() as undo:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (BINFMT / "register").exists():
-            run(["mount", "-t", "binfmt_misc", "binfmt_misc", str(BINFMT)])
-            undo.callback(run, ["umount", str(BINFMT)])
-        forget_arm64_emulator()
-        undo.callback(forget_arm64_emulator)
-        # F: opened now, so that no root needs the file; P: the program sees the name by which it was called.
-        entry = f":{ARM64_NAME}:M::{ARM64_MAGIC}:{ARM64_MASK}:{emulator}:PF"
-        (BINFMT / "register").write_text(entry, encoding="ascii")
-        yield
-
-
-def forget_arm64_emulator() -> None:
-    if (BINFMT / ARM64_NAME).exists():
-        (BINFMT / ARM64_NAME).write_text("-1", encoding="ascii")
-
-
-def install_arm64_emulator() -> None:
-    """Not installed but unpacked: the package's own registration would stay."""
-    unpack_package("qemu-user-static")
-
-
-def make_base_root(root: Path, architecture: str | None = None) -> None:
-    """Debian with its own Python and pip, as the image that it stands in for has them. Default: this machine's architecture."""
-    packages = "python3,python3-pip,python3-venv,ca-certificates"
-    options = ["--variant=minbase", f"--include={packages}", *([f"--arch={architecture}"] if architecture else [])]
-    run(["nice", "debootstrap", *options, DEBIAN_RELEASE, str(root), debian_mirror()])
-    # The official image lets pip install beside Debian's packages.
-    for marker in root.glob("usr/lib/python3*/EXTERNALLY-MANAGED"):
-        marker.unlink()
-    for leftover in [*root.glob("var/cache/apt/archives/*.deb"), *root.glob("var/lib/apt/lists/*_*")]:
-        leftover.unlink()
-    for name in ("python", "python3"):
-        (root / "usr/local/bin" / name).symlink_to("/usr/bin/python3")
-    # Which certificates and which mirrors this machine trusts, the builds in this image trust too.
-    shutil.copy("/etc/ssl/certs/ca-certificates.crt", root / "etc/ssl/certs/ca-certificates.crt")
-
-
-def install_base_image() -> None:
-    with image_store() as folder:
-        make_base_root(folder / "debian")
-        commit_base_image(folder, BASE_IMAGE, base_image_archive())
-
-
-def install_arm64_base_image() -> None:
-    with arm64_programs_run(), image_store() as folder:
-        make_base_root(folder / "debian", "arm64")
-        commit_base_image(folder, BASE_IMAGE_ARM64, arm64_base_image_archive(), "--arch", "arm64")
-
-
-def commit_base_image(folder: Path, name: str, archive: Path, *settings: str) -> None:
-    """Make an image of `folder`/debian, as an archive."""
-    certificates, store = "/etc/ssl/certs/ca-certificates.crt", folder / "store"
-    variables = [f"SSL_CERT_FILE={certificates}", f"PIP_CERT={certificates}", "PATH=/usr/local/bin:/usr/sbin:/usr/bin"]
-    environment = [word for variable in variables for word in ("--env", variable)]
-    with built_aside(archive.parent) as aside:
-        container = buildah(store, "from", "scratch").strip()
-        buildah(store, "add", "-q", container, str(folder / "debian"), "/")
-        buildah(store, "config", *environment, *settings, "--cmd", "python3", container)
-        buildah(store, "commit", "-q", container, name)
-        buildah(store, "rm", container)
-        buildah(store, "push", name, f"docker-archive:{aside / 'image.tar'}:{name}")
-
-
-def add_proxy(folder: Path) -> None:
+def install_java_image() -> None:
+    with built_aside(java_image_archive().parent) as aside, base_images.image_store() as folder:
+        buildah(folder / "store", "pull", f"docker-archive:{base_images.base_image_archive()}")
+        context = Path(shutil.copytree(HERE / "images" / "java", folder / "context"))
+        shutil.copytree(rocketmq_home() / "lib", context / "lib")
+        add_proxy(context / "lib")
+        arguments = [
+            "--build-arg",
+            f"BASE={base_images.BASE_IMAGE}",
+            "--build-arg",
+            f"ROCKETMQ_VERSION={ROCKETMQ_VERSION}",
+        ]
+        command = ["bud", "-q", "--pull-never", "--network", "host", *arguments, "-t", JAVA_IMAGE, str(context)]
+        buildah(folder / "store", *command)
+        buildah(folder / "store", "push", JAVA_IMAGE, f"docker-archive:{aside / 'image.tar'}:{JAVA_IMAGE}")
+
+
+def add_proxy(folder: Path, bring: Callable[[Path, Path], object] = shutil.copy) -> None:
     """RocketMQ's own image has one folder of jars for all its programs. What is there in another version stays as it is."""
     there = {artifact_of(one) for one in folder.iterdir()}
     for one in (proxy_home() / "lib").iterdir():
         if artifact_of(one) not in there:
-            shutil.copy(one, folder)
+            bring(one, folder / one.name)
 
 
 def artifact_of(one: Path) -> str:
@@ -635,145 +254,67 @@ def artifact_of(one: Path) -> str:
     return re.sub(r"-[0-9][^-]*(-SNAPSHOT)?(\.Final.*)?\.jar$", "", one.name)
 
 
-def install_java_image() -> None:
-    with built_aside(java_image_archive().parent) as aside, image_store() as folder:
-        buildah(folder / "store", "pull", f"docker-archive:{base_image_archive()}")
-        context = Path(shutil.copytree(HERE / "images" / "java", folder / "context"))
-        shutil.copytree(rocketmq_home() / "lib", context / "lib")
-        add_proxy(context / "lib")
-        arguments = ["--build-arg", f"BASE={BASE_IMAGE}", "--build-arg", f"ROCKETMQ_VERSION={ROCKETMQ_VERSION}"]
-        command = ["bud", "-q", "--pull-never", "--network", "host", *arguments, "-t", JAVA_IMAGE, str(context)]
-        buildah(folder / "store", *command)
-        buildah(folder / "store", "push", JAVA_IMAGE, f"docker-archive:{aside / 'image.tar'}:{JAVA_IMAGE}")
+def by_hand(advice: str) -> Callable[[], None]:
+    """Return the installation of what has to be on the machine."""
+
+    def refuse() -> None:
+        raise PartError(advice)
+
+    return refuse
 
 
-def prometheus_missing() -> str | None:
-    absent = [name for name in ("prometheus", "promtool") if prometheus_program(name) is None]
-    return f"no {' and no '.join(absent)} in {cache_folder()} or on the path" if absent else None
-
-
-def install_prometheus() -> None:
-    """Debian's package, unpacked and not installed: no service, no account, none of its thirteen friends."""
-    unpack_package("prometheus")
-
-
-def unpack_package(name: str) -> None:
-    """Unpack a Debian package into the cache, in a folder with its version."""
-    if shutil.which("apt-get") is None:
-        raise PartError(f"needs Debian's package {name}, and there is no apt-get here")
-    with tempfile.TemporaryDirectory() as download:
-        folder = Path(download)
-        folder.chmod(0o755)
-        try:
-            run(["apt-get", "download", "-q", name], cwd=folder)
-        except PartError:
-            if os.geteuid() != 0:
-                raise
-            with one_apt:
-                run(["apt-get", "update", "-q"])
-            run(["apt-get", "download", "-q", name], cwd=folder)
-        package = next(folder.glob(f"{name}_*.deb"))
-        version = run(["dpkg-deb", "--field", str(package), "Version"]).strip()
-        # Without the epoch: a colon ends a field where the kernel learns of an emulator.
-        with built_aside(cache_folder() / f"{name}-{version.rpartition(':')[2]}") as aside:
-            run(["dpkg", "-x", str(package), str(aside)])
-
-
-def openssl_missing() -> str | None:
-    return None if shutil.which("openssl") else "no openssl on the path"
-
-
-def package_index_missing() -> str | None:
-    """Whether pip gets an answer about a package that this project uses, and a virtual environment can be made."""
-    if importlib.util.find_spec("ensurepip") is None:
-        return "python3 has no ensurepip (Debian's python3-venv)"
-    command = ["python3", "-m", "pip", "--disable-pip-version-check", "--retries", "1", "index", "versions", "uv"]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    return None if done.returncode == 0 else f"pip gets no answer from its index: {done.stderr.strip()[-200:]}"
-
-
-def install_package_index() -> None:
-    raise PartError("a package index that pip can reach is needed, and pip in python3")
-
-
-def root_missing() -> str | None:
-    return None if os.geteuid() == 0 else "not running as root"
-
-
-def install_root() -> None:
-    raise PartError("run as root: pods in network namespaces need it")
-
-
-def netns_missing() -> str | None:
-    """Network namespaces are there only if one can be made: try it."""
-    if os.geteuid() != 0:
-        return "not running as root"
-    if shutil.which("ip") is None:
-        return "no ip on the path (Debian's iproute2)"
-    name = f"bgprobe-{os.getpid()}"
-    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
-    if made.returncode != 0:
-        return f"ip netns add failed: {made.stderr.strip()}"
-    subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
-    return None
-
-
-def nft_missing() -> str | None:
-    return None if shutil.which("nft") else "no nft on the path (Debian's nftables)"
-
-
+NO_GO = (
+    f"Go {'.'.join(map(str, on_machine.MINIMUM_GO))} or newer has to be on the machine: Debian 12's golang package is 1.19, "
+    "too old for Kubernetes 1.35; install Go by hand and put its bin folder on the path"
+)
+NO_INDEX = "a package index that pip can reach is needed, and pip in python3"
+JAVA_PARTS = [
+    Part(
+        name,
+        f"Java RocketMQ {', '.join(jars.versions)}: {jars.what}",
+        partial(missing_jars, jars),
+        partial(copy_jars, jars),
+        ("java", "maven"),
+    )
+    for name, jars in JARS.items()
+]
+GO_PARTS = [
+    Part(
+        name,
+        f"{one.what} {one.version}",
+        partial(go_programs.program_missing, name),
+        partial(go_programs.build_go_program, name),
+        one.needs,
+    )
+    for name, one in GO_PROGRAMS.items()
+]
 PARTS: dict[str, Part] = {
     part.name: part
     for part in (
-        Part("root", "running as root", root_missing, install_root),
-        Part("java", "a JDK", java_missing, lambda: apt_install(f"openjdk-{MINIMUM_JAVA}-jdk-headless")),
-        Part("maven", "Maven", maven_missing, lambda: apt_install("maven"), ("java",)),
-        Part("go", "the Go toolchain", go_missing, install_go),
-        Part("netns", "network namespaces", netns_missing, lambda: apt_install("iproute2"), ("root",)),
-        Part("nft", "nftables, to cut networks", nft_missing, lambda: apt_install("nftables"), ("root",)),
         Part(
-            "rocketmq",
-            f"Java RocketMQ {ROCKETMQ_VERSION}: broker, NameServer, controller, mqadmin, client",
-            lambda: java_missing() or no_files(jar(rocketmq_home(), "broker")),
-            install_rocketmq,
-            ("java", "maven"),
+            "root",
+            "running as root",
+            on_machine.root_missing,
+            by_hand("run as root: pods in network namespaces need it"),
         ),
         Part(
-            "older-rocketmq",
-            f"Java RocketMQ {OLDER_ROCKETMQ_VERSION}: broker, NameServer, client",
-            lambda: (
-                java_missing() or no_files(jar(rocketmq_home(OLDER_ROCKETMQ_VERSION), "broker", OLDER_ROCKETMQ_VERSION))
-            ),
-            lambda: install_rocketmq(OLDER_ROCKETMQ_VERSION),
-            ("java", "maven"),
+            "java",
+            "a JDK",
+            on_machine.java_missing,
+            partial(apt_install, f"openjdk-{on_machine.MINIMUM_JAVA}-jdk-headless"),
         ),
+        Part("maven", "Maven", partial(no_program, "mvn"), partial(apt_install, "maven"), ("java",)),
+        Part("go", "the Go toolchain", on_machine.go_missing, by_hand(NO_GO)),
+        Part("netns", "network namespaces", on_machine.netns_missing, partial(apt_install, "iproute2"), ("root",)),
         Part(
-            "newest-rocketmq",
-            f"Java RocketMQ {NEWEST_ROCKETMQ_VERSION}: broker, controller; NameServer and client of {ROCKETMQ_VERSION}",
-            lambda: (
-                java_missing()
-                or no_files(jar(rocketmq_home(NEWEST_ROCKETMQ_VERSION), "broker", NEWEST_ROCKETMQ_VERSION))
-            ),
-            lambda: install_rocketmq(NEWEST_ROCKETMQ_VERSION),
-            ("java", "maven"),
+            "nft",
+            "nftables, to cut networks",
+            partial(no_program, "nft", " (Debian's nftables)"),
+            partial(apt_install, "nftables"),
+            ("root",),
         ),
-        Part(
-            "table-rocketmq",
-            f"Java RocketMQ {', '.join(TABLE_VERSIONS)}: broker, NameServer, controller",
-            lambda: (
-                java_missing()
-                or no_files(*(jar(rocketmq_home(version), "broker", version) for version in TABLE_VERSIONS))
-            ),
-            install_table_versions,
-            ("java", "maven"),
-        ),
-        Part(
-            "rocketmq-proxy",
-            f"Java RocketMQ Proxy and BrokerContainer {ROCKETMQ_VERSION}",
-            lambda: java_missing() or no_files(jar(proxy_home(), "proxy"), jar(proxy_home(), "container")),
-            install_proxy,
-            ("java", "maven"),
-        ),
+        *JAVA_PARTS,
+        *GO_PARTS,
         Part(
             "rocketmq-python-client",
             f"RocketMQ's gRPC client {PYTHON_CLIENT_VERSION} for Python",
@@ -782,51 +323,29 @@ PARTS: dict[str, Part] = {
             ("package-index",),
         ),
         Part(
-            "older-java-controller",
-            f"Java RocketMQ controller {OLDER_CONTROLLER_VERSION}",
-            lambda: (
-                java_missing()
-                or no_files(jar(controller_home(OLDER_CONTROLLER_VERSION), "controller", OLDER_CONTROLLER_VERSION))
-            ),
-            install_older_controller,
-            ("java", "maven"),
-        ),
-        Part(
             "kube-apiserver",
             f"kube-apiserver and kubectl {KUBERNETES_VERSION}",
             lambda: (
-                openssl_missing()
+                no_program("openssl")
                 or no_files(kubernetes_folder() / "kube-apiserver", kubernetes_folder() / "kubectl", etcd_program())
             ),
-            install_kubernetes,
+            lambda: build_kubernetes(KUBERNETES_PROGRAMS, KUBERNETES_VERSION, kubernetes_folder()),
             ("go", "etcd", "openssl"),
         ),
         Part(
             "kubectl",
             f"kubectl {KUBERNETES_VERSION}, built with kube-apiserver",
             lambda: no_files(kubernetes_folder() / "kubectl"),
-            install_kubernetes,
-            ("go",),
-        ),
-        Part("krew", f"krew {KREW_VERSION}", lambda: no_files(krew_program()), install_krew, ("go", "kubectl")),
-        Part("openssl", "openssl, for the API server's key", openssl_missing, lambda: apt_install("openssl")),
-        Part("package-index", "Python's package index", package_index_missing, install_package_index),
-        Part("etcd", f"etcd {ETCD_VERSION}", lambda: no_files(etcd_program()), install_etcd, ("go",)),
-        Part("helm", f"Helm {HELM_VERSION}", lambda: no_files(helm_program()), install_helm, ("go",)),
-        Part(
-            "actionlint",
-            f"actionlint {ACTIONLINT_VERSION}",
-            lambda: no_files(actionlint_program()),
-            install_actionlint,
+            lambda: build_kubernetes(KUBERNETES_PROGRAMS, KUBERNETES_VERSION, kubernetes_folder()),
             ("go",),
         ),
         Part(
-            "alertmanager",
-            f"Alertmanager {ALERTMANAGER_VERSION}",
-            lambda: no_files(alertmanager_program()),
-            install_alertmanager,
-            ("go",),
+            "openssl",
+            "openssl, for the API server's key",
+            partial(no_program, "openssl"),
+            partial(apt_install, "openssl"),
         ),
+        Part("package-index", "Python's package index", on_machine.package_index_missing, by_hand(NO_INDEX)),
         Part(
             "browser",
             f"Chromium, playwright {PLAYWRIGHT_VERSION}, axe-core {AXE_VERSION}",
@@ -834,65 +353,48 @@ PARTS: dict[str, Part] = {
             install_browser,
             ("package-index",),
         ),
-        Part("prometheus", "Prometheus and promtool", prometheus_missing, install_prometheus),
+        Part("prometheus", "Prometheus and promtool", prometheus_missing, partial(unpack_package, "prometheus")),
         Part(
             "node-packages",
             "containerd, runc, CNI, buildah, debootstrap",
-            node_packages_missing,
-            lambda: apt_install(*NODE_PACKAGES.values()),
+            on_machine.node_packages_missing,
+            partial(apt_install, *on_machine.NODE_PACKAGES.values()),
             ("root",),
         ),
         Part(
             "node-programs",
             f"{', '.join(NODE_PROGRAMS)} {KUBERNETES_VERSION}",
             lambda: no_files(*(node_folder() / name for name in NODE_PROGRAMS)),
-            install_node_programs,
-            ("go",),
-        ),
-        Part("pause", "what holds a pod open", lambda: no_files(pause_program()), install_pause, ("go",)),
-        Part(
-            "s3-server",
-            f"an S3 server, versitygw {S3_SERVER_VERSION}",
-            lambda: no_files(s3_server_program()),
-            install_s3_server,
-            ("go",),
-        ),
-        Part("crane", f"crane {CRANE_VERSION}", lambda: no_files(crane_program()), install_crane, ("go",)),
-        Part("cosign", f"cosign {COSIGN_VERSION}", lambda: no_files(cosign_program()), install_cosign, ("go",)),
-        Part("coredns", f"CoreDNS {COREDNS_VERSION}", lambda: no_files(coredns_program()), install_coredns, ("go",)),
-        Part(
-            "kube-router",
-            f"kube-router {KUBE_ROUTER_VERSION}",
-            lambda: no_files(kube_router_program()),
-            install_kube_router,
+            lambda: build_kubernetes(NODE_PROGRAMS, KUBERNETES_VERSION, node_folder()),
             ("go",),
         ),
         Part(
             "csi",
-            f"a CSI driver that takes snapshots, external-snapshotter {EXTERNAL_SNAPSHOTTER_VERSION}",
-            csi_missing,
-            install_csi,
+            f"a CSI driver that takes snapshots, external-snapshotter {go_programs.EXTERNAL_SNAPSHOTTER_VERSION}",
+            go_programs.csi_missing,
+            go_programs.install_csi,
             ("go",),
         ),
         Part(
             "base-image",
-            f"Debian {DEBIAN_RELEASE} with Python, in place of the Dockerfile's base image",
-            lambda: no_files(base_image_archive()),
-            install_base_image,
+            f"Debian {base_images.DEBIAN_RELEASE} with Python, in place of the Dockerfile's base image",
+            lambda: no_files(base_images.base_image_archive()),
+            base_images.install_base_image,
             ("node-packages",),
         ),
         Part(
             "qemu-arm64",
             "QEMU, which runs programs for 64-bit ARM",
-            lambda: None if arm64_emulator() else f"no qemu-aarch64-static in {cache_folder()}",
-            install_arm64_emulator,
+            lambda: None if base_images.arm64_emulator() else f"no qemu-aarch64-static in {cache_folder()}",
+            # Not installed but unpacked: the package's own registration would stay.
+            partial(unpack_package, "qemu-user-static"),
             ("root",),
         ),
         Part(
             "base-image-arm64",
-            f"Debian {DEBIAN_RELEASE} with Python for 64-bit ARM",
-            lambda: no_files(arm64_base_image_archive()),
-            install_arm64_base_image,
+            f"Debian {base_images.DEBIAN_RELEASE} with Python for 64-bit ARM",
+            lambda: no_files(base_images.arm64_base_image_archive()),
+            base_images.install_arm64_base_image,
             ("node-packages", "qemu-arm64"),
         ),
         Part(
