@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import looptime
 import pytest
 from structlog.testing import capture_logs
 
@@ -22,6 +21,7 @@ from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile.cases import table
 from tests.reconcile.world import until
+from tests.support.virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -297,7 +297,7 @@ def in_virtual_time(test: Callable[[ReconcileQueue, Passes], Coroutine[Any, Any,
             await queue.stop()
 
     def sync_test() -> None:
-        loop = looptime.new_event_loop()
+        loop = VirtualLoop()
         try:
             loop.run_until_complete(run())
         finally:

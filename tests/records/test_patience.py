@@ -9,7 +9,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import looptime
 import pytest
 
 from brokergroup_operator.controller.detect.record_watch import HoldingsWatch
@@ -27,6 +26,7 @@ from brokergroup_operator.records.store import GroupKey, RecordUnavailableError
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 from controller_core.settings import ControllerSettings
 from tests.observe.test_metrics import timeline
+from tests.support.virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -42,7 +42,7 @@ def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
 
     @functools.wraps(test)
     def sync_test(**arguments: Any) -> None:
-        loop = looptime.new_event_loop()
+        loop = VirtualLoop()
         try:
             loop.run_until_complete(test(**arguments))
         finally:
@@ -239,7 +239,6 @@ async def test_a_secret_that_cannot_be_read_keeps_no_other_waiting(error: ApiErr
     assert ("shop", "new") in looked_up.known()
 
 
-@pytest.mark.longer
 @in_virtual_time
 async def test_secrets_that_cannot_be_read_are_asked_for_one_at_a_time_and_keep_no_other_waiting() -> None:
     """Unreadable Secrets come first in each order; the others are still read at once, and so is a new one at any time."""
