@@ -202,7 +202,6 @@ PASSING = {
     "kubectl delete pvc -n brokergroup-system -l app.kubernetes.io/name=brokergroup-operator": "server",
     "kubectl delete secret -n brokergroup-system brokergroup-operator-fence-key": "server",
     "kubectl describe bg NAME": "",
-    "kubectl describe pod orders-backup": OF_A_BACKUP,
     "kubectl describe pod -l brokergroup.dev/rocketmq-cluster=shop,app.kubernetes.io/component=nameserver": "",
     "kubectl describe pvc orders-restored-1": OF_A_BACKUP,
     "kubectl describe volumeattachments": "no driver attaches a volume here",
