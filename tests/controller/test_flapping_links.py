@@ -19,6 +19,8 @@ from tests.controller.world import STRICT
 from tests.support.fake_broker import FakeBroker, eventually
 
 if TYPE_CHECKING:
+    from brokergroup_operator.controller.plane import ControllerPlane
+    from rocketmq_remoting.command import RemotingCommand
     from tests.controller.world import World
 
 
@@ -80,6 +82,59 @@ async def test_a_master_that_was_refused_a_member_is_told_the_set_once_that_memb
     await looks_at(first)
     assert record_of(plane).master_epoch == (2 if shrinks_first else 1)
     assert record_of(plane).sync_state_set == first.sync_state_set == {1, 3}
+
+
+async def refused(group: World) -> tuple[ControllerPlane, FakeBroker, FakeBroker]:
+    """Return plane, master and a slave that the master was refused as a member, and whose link stands."""
+    rules = replace(STRICT, masters_shrink_first=True)
+    plane, (first, second, _) = await looked_at(group, settings=rules, keeper_slow_poll_seconds=0.05)
+    second.silent = True
+    await eventually(lambda: 2 not in snapshot_of(plane).live, what="the member to be unheard")
+    first.linked.discard(2)
+    await first.propose_set()
+    first.linked.add(2)
+    await first.propose_set()
+    assert record_of(plane).sync_state_set == {1, 3}
+    await looks_at(first)
+    return plane, first, second
+
+
+@pytest.mark.parametrize("during", [1, 2, 3, 4])
+async def test_a_member_that_is_taken_in_while_its_master_is_asked_costs_no_epoch(
+    group: World, monkeypatch: pytest.MonkeyPatch, during: int
+) -> None:
+    """Seen with 5.5.0 on nodes: in each restart of a slave, the answer to 907 was of before the 1001 that took it in."""
+    plane, first, second = await refused(group)
+    answer, answered = first._answer, 0
+
+    async def taken_in_meanwhile(command: RemotingCommand) -> RemotingCommand:
+        nonlocal answered
+        old_word = await answer(command)
+        if command.code == RequestCode.GET_BROKER_HA_STATUS:
+            answered += 1
+            if answered == during:
+                second.silent = False
+                await second.heartbeat()
+                first.linked.add(2)
+                await first.propose_set()
+        return old_word
+
+    monkeypatch.setattr(first, "_answer", taken_in_meanwhile)
+    first.linked.discard(2)
+    await eventually(lambda: record_of(plane).sync_state_set == {1, 2, 3}, what="the member to be taken in")
+    await looks_at(first)
+    assert record_of(plane).master_epoch == 1
+
+
+async def test_a_master_is_told_only_once_two_looks_have_shown_no_link(group: World) -> None:
+    """Between two links of one slave there is a moment without any."""
+    plane, first, _ = await refused(group)
+    first.linked.discard(2)
+    before = first.asked.count(RequestCode.GET_BROKER_HA_STATUS)
+    await eventually(lambda: first.epoch == 2, what="the master to be told")
+    # Each look asks once for all links, and once more for this one.
+    assert first.asked.count(RequestCode.GET_BROKER_HA_STATUS) - before >= 4
+    assert record_of(plane).sync_state_set == {1, 3}
 
 
 @pytest.mark.parametrize(

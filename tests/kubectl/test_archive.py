@@ -146,7 +146,7 @@ def test_the_chart_names_a_published_image_by_digest(tmp_path: Path) -> None:
 def images_of(chart: Path, values: str = "") -> set[str]:
     command = [str(install.helm_program()), "template", "operator", str(chart), "--kube-version", "1.35.0"]
     shown = subprocess.run([*command, "--set", values], capture_output=True, text=True, check=True).stdout
-    return {line.split()[-1] for line in shown.splitlines() if line.strip().startswith("image: ")}
+    return {line.split()[-1].strip('"') for line in shown.splitlines() if line.strip().startswith("image: ")}
 
 
 def test_the_wheel_is_whole(made: tuple[Path, dict[str, Any]]) -> None:

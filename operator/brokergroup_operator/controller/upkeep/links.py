@@ -99,6 +99,8 @@ class _Care:
     doubts: dict[int, _Doubt] = field(default_factory=dict)
     looked_seconds: float = -math.inf
     next_look_seconds: float = 0.0
+    # The refused members without a link at the last look, and the epochs of their refusal.
+    without_link: tuple[tuple[int, int], frozenset[int]] | None = None
     # How often in a row the master did not answer 907: logged once, and asked with backoff.
     unanswered: int = 0
     task: asyncio.Task[None] | None = None
@@ -137,7 +139,7 @@ class Links(Part):
     async def check(self, group: Group, record: BrokerGroupRecord) -> None:
         """Ask the master for its links; do what is next for the slaves that have none."""
         care = group.care(_Care)
-        if not await self._look(group, record, care) or await self._end_wait(group, record):
+        if not await self._look(group, record, care) or await self._end_wait(group, record, care):
             return
         now_seconds = self._now_seconds
         for broker_id, state in care.missing.items():
@@ -271,8 +273,10 @@ class Links(Part):
         wanted = RenewMaster(broker_id=master, master_epoch=record.master_epoch, without=frozenset({broker_id}))
         await self._renew(group, wanted, what="slave not linked and not told: out of the set", broker_id=broker_id)
 
-    async def _end_wait(self, group: Group, record: BrokerGroupRecord) -> bool:
-        """Tell the master the record's set under the next epoch if a refused member has no link any more; return whether it did."""
+    async def _end_wait(self, group: Group, record: BrokerGroupRecord, care: _Care) -> bool:
+        """Tell the master the record's set under the next epoch if two looks show a refused member without a link; return whether
+        it did.
+        """
         refused, master, change = group.refused_set.members_by(record), record.granted_master_id, record.change
         is_changing = group.master_change is not None or (change is not None and not change.is_told)
         if not refused or master is None or is_changing:
@@ -280,6 +284,12 @@ class Links(Part):
         status = await self._calls.ha_status_if_any(record.address_of(master))
         slaves = {*live_members(group, record), *refused} - {master}
         if status is None or not surely_unlinked(group.binding.hosts_of_links(record, slaves), status, refused):
+            care.without_link = None
+            return False
+        # Between two links of one slave there is a moment without any. And the record may be another one by now: a 1001 that was
+        # accepted meanwhile has ended the wait.
+        before, care.without_link = care.without_link, (group.refused_set.epochs, refused)
+        if before != care.without_link or group.refused_set.members_by(group.record) != refused:
             return False
         wanted = RenewMaster(broker_id=master, master_epoch=record.master_epoch)
         what = "slave refused and not linked: the master no longer waits for it"
