@@ -350,6 +350,51 @@ def test_a_master_of_a_record_that_was_restored_is_deposed_like_any_other(master
     assert core.look(now + 1.6) is not None
 
 
+@pytest.mark.parametrize("until", [20.0, 60.0], ids=["not believed", "believed"])
+def test_an_old_record_does_not_unmake_a_master(until: float) -> None:
+    """It woke from a freeze unfenced: by the old word it was a slave. Its SIGTERM did not wait for the move of its role either."""
+    core = FenceCore(RULES, started_at=-100.0)
+    core.controller_answered(0.0, told(epoch=7), asked_at=0.0)
+    now = 0.5
+    while now < until:
+        assert not core.controller_answered(now, told(master=2, epoch=6), asked_at=now), (
+            "the others are asked beside it"
+        )
+        assert core.look(now) is None
+        assert core.role_word == "master"
+        assert not core.is_known_as_slave(now)
+        now += 0.5
+    assert core.look(until + 60.0) is not None, "it may be master, and heard no controller"
+
+
+def test_the_higher_epoch_counts_again_once_it_is_heard() -> None:
+    core = FenceCore(RULES, started_at=-100.0)
+    core.controller_answered(0.0, told(epoch=7), asked_at=0.0)
+    for now in range(1, 60):
+        core.controller_answered(now, told(master=2, epoch=6), asked_at=now)
+    assert core.controller_answered(60.0, told(epoch=7), asked_at=60.0)
+    assert core.told == told(epoch=7)
+    assert not core.controller_answered(60.5, told(master=2, epoch=6), asked_at=60.5)
+    assert core.told == told(epoch=7)
+
+
+def test_the_first_old_word_after_a_silence_is_not_believed() -> None:
+    core = FenceCore(RULES, started_at=-100.0)
+    core.controller_answered(0.0, told(master=2, epoch=7), asked_at=0.0)
+    core.controller_answered(50.0, told(epoch=6), asked_at=50.0)
+    assert core.told == told(master=2, epoch=7)
+
+
+def test_a_master_that_has_stepped_down_is_a_slave_by_an_old_word_too() -> None:
+    core = FenceCore(RULES, started_at=-100.0)
+    core.controller_answered(0.0, told(epoch=7), asked_at=0.0)
+    for now in range(1, 60):
+        core.controller_answered(now, told(master=2, epoch=6), asked_at=now)
+    assert core.asks_local(60.0)
+    core.local_answered(60.0, LocalRole.SLAVE, process_age_seconds=500.0)
+    assert core.role_word == "slave"
+
+
 def test_an_old_record_is_not_believed_while_a_newer_one_is_heard() -> None:
     core = FenceCore(RULES, started_at=-100.0)
     for now in range(120):
@@ -446,7 +491,7 @@ def test_a_former_master_is_waited_for_no_more_after(ended_by: str) -> None:
         core.killed()
     else:
         core.controller_answered(1.5, told(epoch=7), asked_at=1.5)
-    core.controller_answered(2.0, told(master=2, epoch=7), asked_at=2.0)
+    core.controller_answered(2.0, replace(told(epoch=8), master_id=None), asked_at=2.0)
     assert core.role_word == "slave"
 
 

@@ -25,7 +25,7 @@ controller grants it a role, so nothing is killed again before a controller was 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
@@ -98,7 +98,7 @@ class FenceRules:
     deposed_master_seconds: float = 8.0
     # The SIGTERM of a broker that has stepped down waits this long at most for its link to the new master.
     rejoining_seconds: float = 3.0
-    # Answers of a lower epoch are believed once none of a higher one has come for this long: the record was restored. Longer than a
+    # Answers of a lower epoch are believed once only such ones have come for this long: the record was restored. Longer than a
     # deposed broker lives, whatever a controller whose copy is old says of it.
     old_word_seconds: float = 30.0
 
@@ -189,6 +189,9 @@ class FenceCore:
     heard_before: bool = False
     told: Told | None = None
     _told_at: float | None = None
+    _highest_epoch: int = 0
+    # Since when there are only answers of a lower epoch than the last that was believed.
+    _old_since: float | None = None
     _heard_at: float | None = None
     _excused_at: float | None = None
     # Times in which other work, not a freeze, kept us from running.
@@ -213,16 +216,16 @@ class FenceCore:
     def controller_answered(self, now: float, told: Told | None, *, asked_at: float) -> bool:
         """Record a controller's answer to the question of ``asked_at``; ``told`` is None if it does not know the group.
 
-        Return False for one of a lower epoch than an earlier one: it says nothing, that controller's copy of the record is old.
+        Return False for one of a lower epoch than an earlier one: that controller's copy of the record is old, or the record was
+        restored. It says nothing at first, and is believed while no other one is heard.
         """
         self._heard_at, self._excused_at = asked_at, None
         self._armed = True
         if told is None:
             return True
-        if self.told is not None and told.master_epoch < self.told.master_epoch:
-            if self._told_at is not None and asked_at - self._told_at < self.rules.old_word_seconds:
-                return False
-            self._led = None  # under an epoch that the record has forgotten
+        if not self._is_believed(told, asked_at):
+            return False
+        self._highest_epoch = max(self._highest_epoch, told.master_epoch)
         self.told, self._told_at = told, asked_at
         self._note_whether_alone(now, told)
         if told.we_are_master or told.master_id is None:
@@ -232,6 +235,21 @@ class FenceCore:
             self._led = _Mastership(told.master_epoch, now)
         elif self._is_deposed_by(told) and self._deposed_at is None:
             self._deposed_at, self._local_silent_since = now, None
+        return told.master_epoch >= self._highest_epoch
+
+    def _is_believed(self, told: Told, asked_at: float) -> bool:
+        before = self.told
+        if before is None or told.master_epoch >= before.master_epoch:
+            self._old_since = None
+            return True
+        if self._old_since is None:
+            self._old_since = asked_at
+        if asked_at - self._old_since < self.rules.old_word_seconds:
+            return False
+        self._old_since = None
+        if self._led is not None:
+            # The record may have forgotten that epoch; what it grants from now on deposes our broker.
+            self._led = replace(self._led, epoch=told.master_epoch)
         return True
 
     def _is_deposed_by(self, told: Told) -> bool:
@@ -265,8 +283,11 @@ class FenceCore:
         if self._deposed_at is not None and self._began_after_its_mastership(now, process_age_seconds):
             # The process that was master is dead. This one was never granted that epoch, and may read its log for minutes.
             self._deposed_at = self._led = None
-        if self._deposed_at is not None and role is LocalRole.SLAVE:
-            self._deposed_at, self._led, self._rejoining = None, None, _Rejoining(now)
+        if role is LocalRole.SLAVE:
+            if self._deposed_at is not None:
+                self._deposed_at, self._led, self._rejoining = None, None, _Rejoining(now)
+            elif self._is_another_named:
+                self._led = None
         if self._rejoining is not None:
             self._rejoining.heard(last_read_ms, in_sync=self._is_in_sync)
 
@@ -274,6 +295,11 @@ class FenceCore:
         if self._led is None or process_age_seconds is None:
             return False
         return now - process_age_seconds > self._led.heard_at
+
+    @property
+    def _is_another_named(self) -> bool:
+        """Whether another broker is master by the last answer that was believed."""
+        return self.told is not None and self.told.master_id is not None and not self.told.we_are_master
 
     def woke(self, now: float, paused_seconds: float, *, starved_seconds: float) -> None:
         """Record that we did not run for this long, and waited in the run queue for ``starved_seconds`` of it."""
@@ -302,7 +328,9 @@ class FenceCore:
             return "unknown"
         if self._alone or (self.told.stops and self.told.we_are_master):
             return "alone"
-        is_handing_over = self._deposed_at is not None or self._rejoining is not None
+        # Also by the old word of a controller that names another: ours was master under a higher epoch.
+        has_not_stepped_down = self._led is not None and self._is_another_named
+        is_handing_over = has_not_stepped_down or self._deposed_at is not None or self._rejoining is not None
         return "master" if self.told.we_are_master or is_handing_over else "slave"
 
     def is_known_as_slave(self, now: float) -> bool:
@@ -327,6 +355,8 @@ class FenceCore:
     def asks_local(self, now: float) -> bool:
         """Whether to ask the broker about its role now."""
         if self._deposed_at is not None or self._rejoining is not None:
+            return True
+        if self._led is not None and self._is_another_named:
             return True
         return self._armed and self._silence_seconds(now) >= self.rules.asking_others_after_seconds
 
@@ -386,13 +416,15 @@ class FenceCore:
         return sum(max(0.0, min(stall.starved_seconds, stall.ended_at - since)) for stall in self._stalls)
 
     def _may_be_master(self) -> bool:
-        """Whether the broker may be master: by its own report if younger than the silence, else by the controller's last answer."""
+        """Whether the broker may be master: by its own report if younger than the silence, else if it was master by any answer, and
+        has not stepped down since.
+        """
         if self._local_at > self._silent_since:
             if self._local is LocalRole.MASTER:
                 return True
             if self._local is LocalRole.SLAVE:
                 return False
-        return self.told is not None and self.told.we_are_master
+        return self._led is not None or (self.told is not None and self.told.we_are_master)
 
     def _candidates(self) -> tuple[Member, ...]:
         """Return the other replicas that could be elected: the SyncStateSet, and those alive that may join it.
