@@ -179,6 +179,56 @@ def test_a_broken_member_that_can_not_leave_gets_its_mended_configuration() -> N
     assert c.steps(broken) == [], "one that leaves is not updated"
 
 
+def unready_since(seen: Observed, since: str, *pods: str) -> Observed:
+    condition = {"type": "Ready", "status": "False", "lastTransitionTime": since}
+    return c.with_pods(seen, lambda pod: pod["status"].update(conditions=[condition]), *pods)
+
+
+# Only a barred member would stay beside the master, so 2 can't leave.
+BARRED_BESIDE_UNREADY = unready_since(
+    c.wishing(c.barred(3), replicas=2, failover={"priorities": [{"brokerId": 3, "priority": 0}]}), c.EARLIER, "orders-2"
+)
+
+
+def both_unready(outdated: str, *, third_since: str = c.EARLIER) -> Observed:
+    """Of three under Strict two are to stay. Both slaves serve in pods that are not ready; 3 can't leave, for 2 is not ready."""
+    seen = unready_since(c.outdated(TO_TWO, outdated), c.EARLIER, "orders-2")
+    return unready_since(seen, third_since, "orders-3")
+
+
+def test_a_member_that_can_not_leave_and_stays_unready_keeps_no_broken_one_from_its_mended_configuration() -> None:
+    """3 waited for 2 to be ready before it left, and the update of 2 waited for 3, which nothing of ours makes ready."""
+    stuck = both_unready("orders-2")
+    refused = c.course(stuck).leaving
+    assert refused is not None
+    assert (refused.verb, refused.member) == (Verb.REFUSE, b.member(3))
+    assert c.steps(stuck) == ["replace orders-2"]
+    assert c.steps(c.in_line(stuck)) == [], "in its turn"
+    healed = c.with_pods(stuck, lambda pod: pod.update(c.settled().pods["orders-2"]), "orders-2")
+    assert c.steps_after_marking(healed) == ["stop orders-3"]
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        both_unready("orders-2", third_since="2026-11-20T23:59:00Z"),
+        c.live(both_unready("orders-2"), 1, 2),
+        c.without_pods(both_unready("orders-2"), "orders-3"),
+        c.going(both_unready("orders-2"), "orders-2"),
+        c.outdated(BARRED_BESIDE_UNREADY, "orders-3"),
+    ],
+    ids=[
+        "it is about to be ready",
+        "it is lost",
+        "its pod is gone, and was heard just now",
+        "the other is stopping",
+        "the other is well",
+    ],
+)
+def test_an_update_waits_for_a_member_that_may_still_be_ready(seen: Observed) -> None:
+    assert not [step for step in c.steps(seen) if step.startswith(("replace", "switch"))]
+
+
 def test_no_member_leaves_below_the_floor() -> None:
     below = c.running(c.seen_with(c.settled(), b.record(in_sync=(1, 3))), "Decommission", brokerId=3)
     assert c.steps_after_marking(below) == []
