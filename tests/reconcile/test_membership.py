@@ -229,6 +229,27 @@ def test_an_update_waits_for_a_member_that_may_still_be_ready(seen: Observed) ->
     assert not [step for step in c.steps(seen) if step.startswith(("replace", "switch"))]
 
 
+PREFER_3: dict[str, Any] = {"failover": {"preferredMaster": 3}}
+PREFER_1: dict[str, Any] = {"failover": {"preferredMaster": 1}}
+BARRED_3 = c.settled(failover={"preferredMaster": 1, "priorities": [{"brokerId": 3, "priority": 0}]})
+MASTER_2 = c.seen_with(c.settled(**PREFER_1), b.record(master=2))
+PREFERRED_LEAVES: list[tuple[str, Observed, list[str]]] = [
+    ("it hands over first", asked_for("Rebuild", 1, c.settled(**PREFER_1)), ["switch orders-1"]),
+    ("then it stops: Rebuild", asked_for("Rebuild", 1, MASTER_2), ["stop orders-1"]),
+    ("then it stops: Decommission", asked_for("Decommission", 1, MASTER_2), ["stop orders-1"]),
+    ("another one leaves", asked_for("Rebuild", 3, MASTER_2), ["switch orders-2 to 1"]),
+    # It stays, so it is as good a master as before.
+    ("its leave is refused", asked_for("Decommission", 1, c.seen_with(BARRED_3, b.record(master=2))), ["switch orders-2 to 1"]),
+    ("a lower number of replicas spares it", c.wishing(c.settled(), replicas=2, **PREFER_3), ["switch orders-1 to 3"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "expected"), c.table(PREFERRED_LEAVES))
+def test_mastership_does_not_go_back_to_a_preferred_member_that_leaves(seen: Observed, expected: list[str]) -> None:
+    """It handed over, and as soon as it was in sync again it was made master for being preferred; so on to and fro."""
+    assert c.steps_after_marking(seen) == expected
+
+
 def test_no_member_leaves_below_the_floor() -> None:
     below = c.running(c.seen_with(c.settled(), b.record(in_sync=(1, 3))), "Decommission", brokerId=3)
     assert c.steps_after_marking(below) == []

@@ -43,7 +43,7 @@ from brokergroup_operator.reconcile.see.members import Standing, membership, sta
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from brokergroup_operator.api.brokergroup import BrokerGroup
     from brokergroup_operator.reconcile.decide.configuration_drift import Drift
@@ -141,7 +141,7 @@ def set_course(seen: Observed, settings: ReconcileSettings) -> Course:
         repairing=tls_order.keeping_pods(seen.group, silent_members.repair_step(seen, staying)),
         leaving=leaving,
         backing_up=tls_order.keeping_pods(seen.group, backing_up),
-        moving=_moving(seen, may_step, due),
+        moving=_moving(seen, may_step, {one.member.broker_id for one in due} | _going_by_operation(seen, leaving)),
         stopping=tls_order.keeping_pods(seen.group, stopping.stopping_step(seen, staying, may_step)),
         forgetting=scale_in.forgetting_step(seen),
         rollout=tuple(
@@ -166,9 +166,19 @@ def _may_update(
     return _at_rest(seen, failover_safe(seen, drifts, serving=serving)) if serving else may_step
 
 
-def _moving(seen: Observed, may_step: Verdict, due: Sequence[rollouts.Outdated]) -> Step | None:
+def _going_by_operation(seen: Observed, leaving: Step | None) -> set[int]:
+    """The member that an operation makes leave: mastership given to it, as the preferred one say, would be taken away at once.
+
+    A lower number of replicas spares the master instead, whichever it is.
+    """
+    if leaving is None or leaving.member is None or leaving.verb is Verb.REFUSE:
+        return set()
+    return {leaving.member.broker_id} & {scale_in.named(seen)}
+
+
+def _moving(seen: Observed, may_step: Verdict, updating: Collection[int]) -> Step | None:
     """The step that moves mastership. Only off a drained node it waits for no window: `kubectl drain` waits for it."""
-    step = mastership_step(seen, at_rest=may_step, updating={one.member.broker_id for one in due})
+    step = mastership_step(seen, at_rest=may_step, updating=updating)
     opening = windows.opening_now(seen)
     if step is None or not step.acts or step.cause is Cause.DRAIN or opening.is_open:
         return step
