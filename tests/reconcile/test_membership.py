@@ -148,6 +148,12 @@ def test_an_operator_that_has_just_started_goes_by_no_condition_of_long_ago() ->
         step = c.course(c.seeing(stale, live={}, masters_silence=silence)).leaving
         assert step is not None
         assert step.verb is verb
+    # Too new to show a silence; or it has heard the master, and not yet the slaves with which it acknowledges.
+    for seconds, verb in ((1.0, Verb.WAIT), (29.0, Verb.WAIT), (30.0, Verb.REFUSE)):
+        for heard in ((), (1,)):
+            step = c.course(c.live(stale, *heard, writable=False, known_for_seconds=seconds)).leaving
+            assert step is not None
+            assert step.verb is verb
     unknown = c.course(replace(stale, snapshot=None)).leaving
     assert unknown is not None
     assert unknown.verb is Verb.WAIT
