@@ -71,6 +71,12 @@ async def test_it_says_what_the_master_says_of_itself(scene: Scene) -> None:
     assert 1 not in now.silences, "steps against an unheard slave are never taken against a master"
 
 
+async def test_it_says_for_how_long_it_has_known_the_group(scene: Scene) -> None:
+    before = snapshot_of(scene.unknown).known_for_seconds
+    await asyncio.sleep(5.0)
+    assert snapshot_of(scene.unknown).known_for_seconds - before > 4.9
+
+
 async def test_it_does_not_say_so_of_a_master_that_denies_its_role(scene: Scene) -> None:
     scene.brokers[0].is_master = False
     await eventually(lambda: not snapshot_of(scene.unknown).writable, what="its word to count")

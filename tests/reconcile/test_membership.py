@@ -148,6 +148,12 @@ def test_an_operator_that_has_just_started_goes_by_no_condition_of_long_ago() ->
         step = c.course(c.seeing(stale, live={}, masters_silence=silence)).leaving
         assert step is not None
         assert step.verb is verb
+    # Too new to show a silence; or it has heard the master, and not yet the slaves with which it acknowledges.
+    for seconds, verb in ((1.0, Verb.WAIT), (29.0, Verb.WAIT), (30.0, Verb.REFUSE)):
+        for heard in ((), (1,)):
+            step = c.course(c.live(stale, *heard, writable=False, known_for_seconds=seconds)).leaving
+            assert step is not None
+            assert step.verb is verb
     unknown = c.course(replace(stale, snapshot=None)).leaving
     assert unknown is not None
     assert unknown.verb is Verb.WAIT
@@ -177,6 +183,77 @@ def test_a_broken_member_that_can_not_leave_gets_its_mended_configuration() -> N
     )
     assert c.steps(late) == ["replace orders-2"]
     assert c.steps(broken) == [], "one that leaves is not updated"
+
+
+def unready_since(seen: Observed, since: str, *pods: str) -> Observed:
+    condition = {"type": "Ready", "status": "False", "lastTransitionTime": since}
+    return c.with_pods(seen, lambda pod: pod["status"].update(conditions=[condition]), *pods)
+
+
+# Only a barred member would stay beside the master, so 2 can't leave.
+BARRED_BESIDE_UNREADY = unready_since(
+    c.wishing(c.barred(3), replicas=2, failover={"priorities": [{"brokerId": 3, "priority": 0}]}), c.EARLIER, "orders-2"
+)
+
+
+def both_unready(outdated: str, *, third_since: str = c.EARLIER) -> Observed:
+    """Of three under Strict two are to stay. Both slaves serve in pods that are not ready; 3 can't leave, for 2 is not ready."""
+    seen = unready_since(c.outdated(TO_TWO, outdated), c.EARLIER, "orders-2")
+    return unready_since(seen, third_since, "orders-3")
+
+
+def test_a_member_that_can_not_leave_and_stays_unready_keeps_no_broken_one_from_its_mended_configuration() -> None:
+    """3 waited for 2 to be ready before it left, and the update of 2 waited for 3, which nothing of ours makes ready."""
+    stuck = both_unready("orders-2")
+    refused = c.course(stuck).leaving
+    assert refused is not None
+    assert (refused.verb, refused.member) == (Verb.REFUSE, b.member(3))
+    assert c.steps(stuck) == ["replace orders-2"]
+    assert c.steps(c.in_line(stuck)) == [], "in its turn"
+    healed = c.with_pods(stuck, lambda pod: pod.update(c.settled().pods["orders-2"]), "orders-2")
+    assert c.steps_after_marking(healed) == ["stop orders-3"]
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        both_unready("orders-2", third_since="2026-11-20T23:59:00Z"),
+        c.live(both_unready("orders-2"), 1, 2),
+        c.without_pods(both_unready("orders-2"), "orders-3"),
+        c.going(both_unready("orders-2"), "orders-2"),
+        c.outdated(BARRED_BESIDE_UNREADY, "orders-3"),
+    ],
+    ids=[
+        "it is about to be ready",
+        "it is lost",
+        "its pod is gone, and was heard just now",
+        "the other is stopping",
+        "the other is well",
+    ],
+)
+def test_an_update_waits_for_a_member_that_may_still_be_ready(seen: Observed) -> None:
+    assert not [step for step in c.steps(seen) if step.startswith(("replace", "switch"))]
+
+
+PREFER_3: dict[str, Any] = {"failover": {"preferredMaster": 3}}
+PREFER_1: dict[str, Any] = {"failover": {"preferredMaster": 1}}
+BARRED_3 = c.settled(failover={"preferredMaster": 1, "priorities": [{"brokerId": 3, "priority": 0}]})
+MASTER_2 = c.seen_with(c.settled(**PREFER_1), b.record(master=2))
+PREFERRED_LEAVES: list[tuple[str, Observed, list[str]]] = [
+    ("it hands over first", asked_for("Rebuild", 1, c.settled(**PREFER_1)), ["switch orders-1"]),
+    ("then it stops: Rebuild", asked_for("Rebuild", 1, MASTER_2), ["stop orders-1"]),
+    ("then it stops: Decommission", asked_for("Decommission", 1, MASTER_2), ["stop orders-1"]),
+    ("another one leaves", asked_for("Rebuild", 3, MASTER_2), ["switch orders-2 to 1"]),
+    # It stays, so it is as good a master as before.
+    ("its leave is refused", asked_for("Decommission", 1, c.seen_with(BARRED_3, b.record(master=2))), ["switch orders-2 to 1"]),
+    ("a lower number of replicas spares it", c.wishing(c.settled(), replicas=2, **PREFER_3), ["switch orders-1 to 3"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "expected"), c.table(PREFERRED_LEAVES))
+def test_mastership_does_not_go_back_to_a_preferred_member_that_leaves(seen: Observed, expected: list[str]) -> None:
+    """It handed over, and as soon as it was in sync again it was made master for being preferred; so on to and fro."""
+    assert c.steps_after_marking(seen) == expected
 
 
 def test_no_member_leaves_below_the_floor() -> None:

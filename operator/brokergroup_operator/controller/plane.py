@@ -184,6 +184,7 @@ class ControllerPlane(GroupVerbs):
             replication_speeds=group.links.speeds if group.is_live(group.granted_master_id or 0) else {},
             silences=silences,
             masters_silence=masters_silence,
+            known_for_seconds=asyncio.get_running_loop().time() - group.met_seconds,
             metadata_diverged=self._metadata.differences(group),
             spared_on_testimony=group.silence.spared,
             member_facts=group.binding.member_facts,

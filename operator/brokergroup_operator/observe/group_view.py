@@ -6,6 +6,7 @@ metrics and decisions about voluntary work rest on snapshots. A snapshot may be 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
@@ -183,6 +184,8 @@ class GroupSnapshot:
     silences: Mapping[int, Silence] = field(default_factory=dict)
     # The same of a master that is not in ``live``.
     masters_silence: Silence | None = None
+    # For how long this plane has known the group. A plane that is too new shows no silences.
+    known_for_seconds: float = math.inf
     # The master's metadata that slaves lack, as of the last comparison.
     metadata_diverged: tuple[MetadataDifference, ...] = ()
     # Each member's facts, by names of ``metric_names.MEMBER_FACTS``.

@@ -43,7 +43,7 @@ from brokergroup_operator.reconcile.see.members import Standing, membership, sta
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from brokergroup_operator.api.brokergroup import BrokerGroup
     from brokergroup_operator.reconcile.decide.configuration_drift import Drift
@@ -127,9 +127,11 @@ def set_course(seen: Observed, settings: ReconcileSettings) -> Course:
     if leaver is not None:
         leaving = scale_in.leaving_step(seen, leaver, staying=len(staying), safe=may_step.holds)
     # One that can't leave is updated like any other: it may be what a broken spec has left the group without writes for.
-    updated = known if leaving is not None and leaving.verb is Verb.REFUSE else staying
+    refused = leaver if leaving is not None and leaving.verb is Verb.REFUSE else None
+    updated = known if refused is not None else staying
     outdated = rollouts.outdated_members(seen, [one.member for one in updated.values()], settings)
     due = rollouts.due_now(outdated, seen.group.spec.update_strategy)
+    awaited = rollouts.members_awaited(seen, updated, due, refused)
     course = Course(
         standings=known,
         safe=safe,
@@ -139,16 +141,16 @@ def set_course(seen: Observed, settings: ReconcileSettings) -> Course:
         repairing=tls_order.keeping_pods(seen.group, silent_members.repair_step(seen, staying)),
         leaving=leaving,
         backing_up=tls_order.keeping_pods(seen.group, backing_up),
-        moving=_moving(seen, may_step, due),
+        moving=_moving(seen, may_step, {one.member.broker_id for one in due} | _going_by_operation(seen, leaving)),
         stopping=tls_order.keeping_pods(seen.group, stopping.stopping_step(seen, staying, may_step)),
         forgetting=scale_in.forgetting_step(seen),
         rollout=tuple(
-            rollouts.rollout_steps(seen, updated, outdated, _may_update(seen, updated, due, drifts, may_step))
+            rollouts.rollout_steps(seen, updated, outdated, _may_update(seen, updated, due, drifts, may_step), awaited)
         ),
     )
     if seen.group.spec.maintenance.paused or observed.being_deleted(seen.group_object):
         return course
-    course = _in_turn(seen, course, updated)
+    course = _in_turn(seen, course, awaited)
     return replace(course, steps=_chosen(course), opens_at=windows.opening_now(seen).opens_at)
 
 
@@ -164,9 +166,19 @@ def _may_update(
     return _at_rest(seen, failover_safe(seen, drifts, serving=serving)) if serving else may_step
 
 
-def _moving(seen: Observed, may_step: Verdict, due: Sequence[rollouts.Outdated]) -> Step | None:
+def _going_by_operation(seen: Observed, leaving: Step | None) -> set[int]:
+    """The member that an operation makes leave: mastership given to it, as the preferred one say, would be taken away at once.
+
+    A lower number of replicas spares the master instead, whichever it is.
+    """
+    if leaving is None or leaving.member is None or leaving.verb is Verb.REFUSE:
+        return set()
+    return {leaving.member.broker_id} & {scale_in.named(seen)}
+
+
+def _moving(seen: Observed, may_step: Verdict, updating: Collection[int]) -> Step | None:
     """The step that moves mastership. Only off a drained node it waits for no window: `kubectl drain` waits for it."""
-    step = mastership_step(seen, at_rest=may_step, updating={one.member.broker_id for one in due})
+    step = mastership_step(seen, at_rest=may_step, updating=updating)
     opening = windows.opening_now(seen)
     if step is None or not step.acts or step.cause is Cause.DRAIN or opening.is_open:
         return step
@@ -174,7 +186,7 @@ def _moving(seen: Observed, may_step: Verdict, due: Sequence[rollouts.Outdated])
     return windows.waiting_step(opening, f"Mastership is to move, {step.why}", command)
 
 
-def _in_turn(seen: Observed, course: Course, staying: Mapping[int, Standing]) -> Course:
+def _in_turn(seen: Observed, course: Course, awaited: Mapping[int, Standing]) -> Course:
     """A rolling update begins when it is the group's turn, and keeps the turn until every member is back.
 
     A restart that a user asked for waits for no turn. A step that waits for a person or a window gives the turn back; a group
@@ -182,7 +194,7 @@ def _in_turn(seen: Observed, course: Course, staying: Mapping[int, Standing]) ->
     """
     outdated = {item.member for item in course.outdated}
     all_in_sync = all(
-        one.in_sync or one.is_held or (one.lacks_readiness and one.member in outdated) for one in staying.values()
+        one.in_sync or one.is_held or (one.lacks_readiness and one.member in outdated) for one in awaited.values()
     )
     stepping = {step.member for step in course.rollout if step.acts}
     holds = turn_of(seen.group_object) is Turn.HOLDS

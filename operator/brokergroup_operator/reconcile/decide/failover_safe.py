@@ -173,7 +173,7 @@ SHORT_OF_CANDIDATES: Final = frozenset(
 def mastership_step(seen: Observed, *, at_rest: Verdict, updating: Collection[int] = ()) -> Step | None:
     """Return the step that moves mastership, or refuses to: off a drained node, from a barred member, or to the preferred one.
 
-    A disruption budget keeps the master from eviction until then. `updating`: ids still to be replaced.
+    A disruption budget keeps the master from eviction until then. `updating`: ids still to be replaced, or about to leave.
     """
     safe, spec, known = at_rest.holds, seen.group.spec, standings(seen)
     master = next((standing for standing in known.values() if standing.is_master), None)

@@ -147,8 +147,30 @@ def made_before(seen: Observed, obj: JsonObject) -> bool:
     return created is None or observed.moment(str(created)) <= observed.moment(operation.status.started_at)
 
 
+def members_awaited(
+    seen: Observed, standings: Mapping[int, Standing], due: Sequence[Outdated], refused: Standing | None
+) -> Mapping[int, Standing]:
+    """Return the members that an update waits for: without the one whose leave is refused, where that one can't get ready.
+
+    It may be refused for the very slave whose turn makes that slave ready: each would wait for the other. Where the turn is that
+    of a slave that works, the update waits: the one that can't get ready may have been updated first.
+    """
+    turns = {item.member for item in due}
+    mends = any(one.lacks_readiness and one.member in turns and not one.is_master for one in standings.values())
+    if refused is None or not mends or refused.member in turns or not refused.lacks_readiness:
+        return standings
+    pod = seen.pods.get(refused.member.pod)
+    if pod is None or not _stays_unready(seen, pod):
+        return standings
+    return {broker_id: one for broker_id, one in standings.items() if one is not refused}
+
+
 def rollout_steps(
-    seen: Observed, standings: Mapping[int, Standing], outdated: Sequence[Outdated], safe: Verdict
+    seen: Observed,
+    standings: Mapping[int, Standing],
+    outdated: Sequence[Outdated],
+    safe: Verdict,
+    awaited: Mapping[int, Standing],
 ) -> list[Step]:
     """The steps of this pass; several for members that give nothing. `standings`: of those that stay, or cannot leave."""
     if outdated and tls_order.lost_file(seen.group.spec.tls):
@@ -173,7 +195,7 @@ def rollout_steps(
     if idle:
         return [_replace(item, "gives the group nothing as it is") for item in idle]
     now = [item for item in due if opening.is_open or _does_not_wait(seen, item, standings[item.member.broker_id])]
-    waits = _waiting(seen, standings, held, due, now, opening)
+    waits = _waiting(seen, awaited, held, due, now, opening)
     return [waits if waits is not None else _next_turn(standings, now, strategy, safe)]
 
 

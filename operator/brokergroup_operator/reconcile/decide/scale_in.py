@@ -124,7 +124,9 @@ def _lacks_writes_for_long(seen: Observed) -> bool:
     since_seconds = observed.seconds_of(str(found["lastTransitionTime"]))
     if snapshot.masters_silence is not None:
         since_seconds = max(since_seconds, snapshot.masters_silence.since_unix_seconds)
-    return observed.seconds_of(seen.now) - since_seconds >= MISSED_SECONDS
+    # A plane that is too new shows no silence, and may have heard the master before the slaves that acknowledge.
+    lacking_seconds = min(observed.seconds_of(seen.now) - since_seconds, snapshot.known_for_seconds)
+    return lacking_seconds >= MISSED_SECONDS
 
 
 def _refused(leaver: Standing, why: str) -> Step:
