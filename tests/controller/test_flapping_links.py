@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
 from brokergroup_operator.controller.peers.ha_links import surely_unlinked
 from rocketmq_remoting.broker_protocol import HAConnectionRuntimeInfo, HARuntimeInfoBody
@@ -135,6 +136,20 @@ async def test_a_master_is_told_only_once_two_looks_have_shown_no_link(group: Wo
     # Each look asks once for all links, and once more for this one.
     assert first.asked.count(RequestCode.GET_BROKER_HA_STATUS) - before >= 4
     assert record_of(plane).sync_state_set == {1, 3}
+
+
+async def test_a_master_that_counts_fewer_than_the_record_is_told_no_set(
+    group: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has dropped a slave by itself, and acknowledges without it: under another epoch its 1001 for that would be refused."""
+    plane, first, _ = await refused(group)
+    status = first._ha_status
+    monkeypatch.setattr(first, "_ha_status", lambda: structs.replace(status(), in_sync_slave_nums=0))
+    first.linked.discard(2)
+    await looks_at(first)
+    assert (record_of(plane).master_epoch, record_of(plane).sync_state_set) == (1, {1, 3})
+    monkeypatch.undo()
+    await eventually(lambda: first.epoch == 2, what="it to be told once it counts as the record does")
 
 
 @pytest.mark.parametrize(
