@@ -159,10 +159,19 @@ async def test_a_master_that_counts_fewer_than_the_record_is_told_no_set(
         ({2: "b", 3: "c"}, [], {2}),
         ({2: "b", 3: "c"}, ["/b:50000"], set()),
         ({2: "b", 3: "c"}, ["/c:50000", "/nat:50000"], set()),
-        ({2: "b", 3: "b"}, ["/b:50000"], {2}),
+        ({2: "b", 3: "b"}, ["/b:50000"], set()),
         ({2: "b", 3: "b"}, ["/b:50000", "/b:50001"], set()),
+        ({2: "b", 3: "b", 4: "d"}, ["/d:50000"], {2}),
     ],
-    ids=["it is gone", "all are", "another one is", "a link may be its", "one of a host", "none of a host"],
+    ids=[
+        "it is gone",
+        "all are",
+        "another one is",
+        "a link may be its",
+        "one of a host",
+        "all of a host",
+        "none of a host",
+    ],
 )
 def test_when_a_refused_member_has_no_link(hosts: dict[int, str], links: list[str], gone: set[int]) -> None:
     shown = tuple(HAConnectionRuntimeInfo(addr=addr) for addr in links)

@@ -44,9 +44,13 @@ def counted_without_link(hosts: dict[int, str], status: protocol.HARuntimeInfoBo
 def surely_unlinked(
     hosts: dict[int, str], status: protocol.HARuntimeInfoBody, broker_ids: frozenset[int]
 ) -> frozenset[int]:
-    """Return those of these members without a link; none while a link comes from another host than `hosts`: it may be theirs."""
-    strangers = {host_of(link.addr) for link in status.ha_connection_info} - set(hosts.values())
-    return frozenset() if strangers else broker_ids.intersection(unlinked(hosts, status))
+    """Return those of these members from whose hosts no link comes; none while a link comes from another host than `hosts`: it may
+    be theirs. A link from a shared host may be theirs too.
+    """
+    linked = {host_of(link.addr) for link in status.ha_connection_info}
+    if linked - set(hosts.values()):
+        return frozenset()
+    return frozenset(one for one in broker_ids if hosts[one] not in linked)
 
 
 def all_have_the_log(hosts: dict[int, str], status: protocol.HARuntimeInfoBody) -> bool:
