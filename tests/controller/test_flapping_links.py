@@ -138,6 +138,16 @@ async def test_a_master_is_told_only_once_two_looks_have_shown_no_link(group: Wo
     assert record_of(plane).sync_state_set == {1, 3}
 
 
+async def test_a_link_of_a_member_that_is_not_heard_holds_up_no_end_of_a_wait(group: World) -> None:
+    """An operator that is cut off from both knows whose link it is by the record."""
+    plane, first, _ = await refused(group)
+    group.brokers[3].silent = True
+    await eventually(lambda: 3 not in snapshot_of(plane).live, what="the other slave to be unheard")
+    first.linked.discard(2)
+    await eventually(lambda: first.epoch == 2, what="the master to be told")
+    assert record_of(plane).sync_state_set == first.sync_state_set == {1, 3}
+
+
 async def test_a_master_that_counts_fewer_than_the_record_is_told_no_set(
     group: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

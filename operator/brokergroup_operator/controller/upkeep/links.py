@@ -386,7 +386,9 @@ def _waits_in_vain(group: Group, record: BrokerGroupRecord, status: HARuntimeInf
     One that counts fewer has dropped some by itself, and may acknowledge without them: its 1001, which ends the wait too, would be
     refused under another epoch.
     """
-    slaves = {*live_members(group, record), *refused} - {record.master_broker_id}
+    # Also those that are not heard here: their links are no strangers'.
+    known = {one for one in record.replicas if record.address_of(one) is not None}
+    slaves = (known | refused) - {record.master_broker_id}
     counts_all = status.in_sync_slave_nums >= len(record.sync_state_set) - 1
     return counts_all and bool(surely_unlinked(group.binding.hosts_of_links(record, slaves), status, refused))
 
