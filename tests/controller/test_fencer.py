@@ -17,7 +17,7 @@ from brokergroup_operator.controller.change import fencing
 from brokergroup_operator.controller.change.fencing import FenceOutcome, KubernetesFencer
 from brokergroup_operator.controller.directory.pods import PodPlace
 from brokergroup_operator.fence.datagrams import CONFIRMATION, ORDER, KeyFile, KillOrders, Message, open_sealed, seal
-from brokergroup_operator.kube.errors import ApiError, NotFoundError
+from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, NotFoundError
 from brokergroup_operator.kube.resources import NODES, PODS
 from tests.controller.cluster import ADDRESS, BINDING, HOST, TERMINATED, create_pod, is_dying, set_status
 from tests.controller.conftest import group_of
@@ -168,6 +168,45 @@ async def test_a_pod_that_goes_between_two_looks_is_dead_only_if_its_node_is_the
     if returns:
         await create_pod(api, node="node-2")
     assert (await fencing).confirmed == has_node
+
+
+@pytest.mark.parametrize(
+    ("node", "confirmed"),
+    [
+        ("not read", False),
+        ("not read at first", False),
+        ("not ready", False),
+        ("not heard", False),
+        ("forbidden", True),
+    ],
+)
+async def test_a_pod_that_goes_between_two_looks_is_dead_only_if_its_node_is_known_to_report(
+    api: KubernetesApi, monkeypatch: pytest.MonkeyPatch, node: str, confirmed: bool
+) -> None:
+    """PodGC calls the pods of a node Failed too that is there, and out of service."""
+    ready = {"not ready": "False", "not heard": "Unknown"}.get(node)
+    if ready is not None:
+        await api.create(NODES, {"metadata": {"name": "node-1"}})
+        status = {"conditions": [{"type": "Ready", "status": ready}]}
+        await api.patch(NODES, "node-1", {"status": status}, subresource="status")
+    await create_pod(api, node="node-1")
+    get, asked = api.get, 0
+
+    async def answer(kind: Any, *arguments: Any, **named: Any) -> Any:
+        nonlocal asked
+        asked += kind is NODES
+        if kind is NODES and node == "forbidden":
+            raise ApiError("forbidden", status=403)
+        if kind is NODES and (node == "not read" or (node == "not read at first" and asked == 1)):
+            raise ApiUnavailableError("etcd has no leader", status=503)
+        return await get(kind, *arguments, **named)
+
+    fencing = asyncio.create_task(KubernetesFencer(api).fence(BINDING, 1, ADDRESS, deadline_seconds=3.0))
+    await eventually(lambda: is_dying(api), what="the pod to be deleted")
+    monkeypatch.setattr(api, "get", answer)
+    await api.patch(PODS, "orders-1", {"metadata": {"finalizers": []}}, namespace="default")
+    assert (await fencing).confirmed == confirmed
+    assert asked
 
 
 async def test_a_fence_that_nobody_confirms_ends_at_its_deadline(api: KubernetesApi) -> None:

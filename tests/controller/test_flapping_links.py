@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
 from brokergroup_operator.controller.peers.ha_links import surely_unlinked
 from rocketmq_remoting.broker_protocol import HAConnectionRuntimeInfo, HARuntimeInfoBody
@@ -137,19 +138,59 @@ async def test_a_master_is_told_only_once_two_looks_have_shown_no_link(group: Wo
     assert record_of(plane).sync_state_set == {1, 3}
 
 
+async def test_a_link_of_a_member_that_is_not_heard_holds_up_no_end_of_a_wait(group: World) -> None:
+    """An operator that is cut off from both knows whose link it is by the record."""
+    plane, first, _ = await refused(group)
+    group.brokers[3].silent = True
+    await eventually(lambda: 3 not in snapshot_of(plane).live, what="the other slave to be unheard")
+    first.linked.discard(2)
+    await eventually(lambda: first.epoch == 2, what="the master to be told")
+    assert record_of(plane).sync_state_set == first.sync_state_set == {1, 3}
+
+
+async def test_a_master_that_counts_fewer_than_the_record_is_told_no_set(
+    group: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has dropped a slave by itself, and acknowledges without it: under another epoch its 1001 for that would be refused."""
+    plane, first, _ = await refused(group)
+    status = first._ha_status
+    monkeypatch.setattr(first, "_ha_status", lambda: structs.replace(status(), in_sync_slave_nums=0))
+    first.linked.discard(2)
+    await looks_at(first)
+    assert (record_of(plane).master_epoch, record_of(plane).sync_state_set) == (1, frozenset({1, 3}))
+    monkeypatch.undo()
+    await eventually(lambda: first.epoch == 2, what="it to be told once it counts as the record does")
+
+
 @pytest.mark.parametrize(
-    ("hosts", "links", "gone"),
+    ("hosts", "links", "in_sync", "gone"),
     [
-        ({2: "b", 3: "c"}, ["/c:50000"], {2}),
-        ({2: "b", 3: "c"}, [], {2}),
-        ({2: "b", 3: "c"}, ["/b:50000"], set()),
-        ({2: "b", 3: "c"}, ["/c:50000", "/nat:50000"], set()),
-        ({2: "b", 3: "b"}, ["/b:50000"], {2}),
-        ({2: "b", 3: "b"}, ["/b:50000", "/b:50001"], set()),
+        ({2: "b", 3: "c"}, ["/c:50000"], 1, {2}),
+        ({2: "b", 3: "c"}, [], 0, {2}),
+        ({2: "b", 3: "c"}, ["/b:50000"], 0, set()),
+        ({2: "b", 3: "c"}, ["/b:50000"], 1, set()),
+        ({2: "b", 3: "c"}, ["/c:50000", "/nat:50000"], 1, set()),
+        ({2: "b", 3: "b"}, ["/b:50000"], 0, set()),
+        ({2: "b", 3: "b"}, ["/b:50000"], 1, {2}),
+        ({2: "b", 3: "b"}, ["/b:50000", "/b:50001"], 1, set()),
+        ({2: "b", 3: "b", 4: "d"}, ["/d:50000"], 1, {2}),
     ],
-    ids=["it is gone", "all are", "another one is", "a link may be its", "one of a host", "none of a host"],
+    ids=[
+        "it is gone",
+        "all are",
+        "another one is",
+        "a host of its own is enough",
+        "a link may be its",
+        "the only link of a host may be its",
+        "the only link of a host is of the set",
+        "one of a host is of the set",
+        "none of a host",
+    ],
 )
-def test_when_a_refused_member_has_no_link(hosts: dict[int, str], links: list[str], gone: set[int]) -> None:
-    shown = tuple(HAConnectionRuntimeInfo(addr=addr) for addr in links)
+def test_when_a_refused_member_has_no_link(
+    hosts: dict[int, str], links: list[str], in_sync: int, gone: set[int]
+) -> None:
+    """The first links are of members of the master's own set, in which it is not."""
+    shown = tuple(HAConnectionRuntimeInfo(addr=addr, in_sync=at < in_sync) for at, addr in enumerate(links))
     status = HARuntimeInfoBody(master=True, ha_connection_info=shown)
     assert surely_unlinked(hosts, status, frozenset({2})) == gone

@@ -29,6 +29,7 @@ from tests.support.fake_broker import FakeBroker, eventually
 
 if TYPE_CHECKING:
     from brokergroup_operator.records.store import StoredRecord
+    from rocketmq_remoting.command import RemotingCommand
 
 RECORD = BrokerGroupRecord(
     "cl", "bn", 2, {1: Replica(1, "a:1;1", "127.0.0.1:1", registered=True)}, 1, 1, frozenset({1}), 1
@@ -283,6 +284,47 @@ async def test_the_minimum_of_a_broker_that_is_no_member_is_not_waited_for(group
     await eventually(lambda: record_of(plane).master_broker_id == 2, what="the other one to be master")
     assert record_of(plane).eligible == {1}
     await stranger.kill()
+
+
+async def test_a_member_that_has_just_fallen_silent_is_not_known_to_keep_the_minimum_for_that(group: World) -> None:
+    """A decision is made of who is heard, and of this, one after the other: the winner's time may end between the two."""
+    plane = await group.plane()
+    await group.broker()
+    second = FakeBroker(group, minimum=1)
+    second.refuses = lambda command: "not for you" if command.code == RequestCode.GET_BROKER_CONFIG else ""
+    await second.start()
+    await eventually(lambda: record_of(plane).sync_state_set == {1, 2}, what="both in sync")
+    await eventually(lambda: group_of(plane).settings.keep_no_floor == {2}, what="the first to be asked")
+    second.silent = True
+    await eventually(lambda: 2 not in snapshot_of(plane).live, what="it to be unheard")
+    assert group_of(plane).settings.keep_no_floor == {2}
+
+
+async def test_what_a_process_said_of_its_minimum_does_not_count_for_the_next_one(
+    group: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does an answer that was under way: the next process is asked by itself."""
+    plane = await group.plane(configuration_check_seconds=3600.0)
+    await group.broker()
+    second = await group.broker()
+    known = group_of(plane)
+    await eventually(lambda: known.configuration.minimums == {1: 2, 2: 2}, what="both to be asked")
+    answer, restarts = second._answer, 0
+
+    async def restarted_meanwhile(command: RemotingCommand) -> RemotingCommand:
+        nonlocal restarts
+        said = await answer(command)
+        if command.code == RequestCode.GET_BROKER_CONFIG and not restarts:
+            restarts += 1
+            second.minimum = 1
+            known.new_process(2)
+        return said
+
+    monkeypatch.setattr(second, "_answer", restarted_meanwhile)
+    known.new_process(2)
+    assert known.settings.keep_no_floor == {2}
+    await eventually(lambda: known.configuration.minimums == {1: 2, 2: 1}, what="the next process to be asked")
+    assert restarts
 
 
 # ---- Each part of a group has one owner: no other module sets a field of the group or of that part.

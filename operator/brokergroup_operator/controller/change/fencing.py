@@ -21,7 +21,7 @@ from brokergroup_operator.controller.directory.pods import broker_status, has_ip
 from brokergroup_operator.controller.peers.services import BackgroundTasks, wait_at_most
 from brokergroup_operator.fence import datagrams
 from brokergroup_operator.kube.client import JsonObject, KubernetesApi, PatchType
-from brokergroup_operator.kube.errors import ApiError, Backoff, ConflictError, InvalidError, NotFoundError
+from brokergroup_operator.kube.errors import FORBIDDEN, ApiError, Backoff, ConflictError, InvalidError, NotFoundError
 from brokergroup_operator.kube.pods import containers_are_terminated, is_over, node_of
 from brokergroup_operator.kube.recipes import delete_held
 from brokergroup_operator.kube.resources import NODES, PODS
@@ -173,14 +173,20 @@ class KubernetesFencer:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _is_gone(self, node: str) -> bool:
-        """Whether this node is gone from the API: its pods are called Failed then, perhaps since the last look at them."""
-        try:
-            if node:
-                await self._api.get(NODES, node, timeout_seconds=ONE_CALL_SECONDS)
-        except NotFoundError:
-            return True
-        except ApiError as error:  # it may not be read in some installations
-            log.info("node not read", node=node, error=str(error))
+        """Whether this node is gone from the API, or silent: the control plane calls its pods Failed then, perhaps since the last
+        look at them. It returns only once it knows, within the fence's deadline.
+        """
+        backoff = Backoff(POLL_SECONDS, LONGEST_PAUSE_SECONDS)
+        while node:
+            try:
+                return _is_silent(await self._api.get(NODES, node, timeout_seconds=ONE_CALL_SECONDS))
+            except NotFoundError:
+                return True
+            except ApiError as error:
+                log.info("node not read", node=node, error=str(error))
+                if error.status == FORBIDDEN:  # in some installations: it never will be
+                    return False
+                await asyncio.sleep(backoff.next_seconds(error.retry_after_seconds))
         return False
 
     async def _release(self, pod: JsonObject) -> None:
@@ -211,13 +217,18 @@ class KubernetesFencer:
 def _gone(how: str, *, is_lost: bool, was_deleted: bool = True) -> FenceOutcome:
     """Return what it means that a pod went in spite of the finalizer, which is removed from a pod whose containers have ended.
 
-    `is_lost`: or from one that the control plane called Failed, because its node is gone from the API (PodGC).
+    `is_lost`: or from one that the control plane called Failed, because its node is gone from the API or out of service (PodGC).
     """
     if not was_deleted:
         return FenceOutcome(confirmed=False, how=how, untouched=True)
     if is_lost:
         return FenceOutcome(confirmed=False, how=f"{how} with its node, and its kubelet has not reported its end")
     return FenceOutcome(confirmed=True, how=how)
+
+
+def _is_silent(node: JsonObject) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or []
+    return any(one.get("type") == "Ready" and one.get("status") in {"False", "Unknown"} for one in conditions)
 
 
 def _confirmation(order: asyncio.Task[str | None], pod: str) -> str | None:

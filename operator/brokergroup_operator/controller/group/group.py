@@ -118,8 +118,10 @@ class Group:
         if not wanted.shrink_floor:
             return wanted
         said, least = self.configuration.minimums, wanted.min_in_sync_replicas
-        # One that has not answered may acknowledge alone as the next master.
-        return replace(wanted, keep_no_floor=frozenset(one for one in self.live() if said.get(one, 0) < least))
+        # One that has not answered may acknowledge alone as the next master. Silent members too: a decision has asked who is heard
+        # a moment before this, or later.
+        members = {*self.table.entries(), *(self.record.replicas if self.record is not None else ())}
+        return replace(wanted, keep_no_floor=frozenset(one for one in members if said.get(one, 0) < least))
 
     @property
     def record(self) -> BrokerGroupRecord | None:

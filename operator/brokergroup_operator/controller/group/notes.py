@@ -214,9 +214,12 @@ class ConfigurationNotes:
         """Return a token for `heard`: an answer does not show what was changed after the question."""
         return self._changes[broker_id]
 
+    def is_of_now(self, broker_id: int, *, asked: int) -> bool:
+        return asked == self._changes[broker_id]
+
     def heard(self, broker_id: int, values: Mapping[str, str], keys: Collection[str], *, asked: int) -> bool:
         """Keep the values of these keys, unless they were changed meanwhile; return whether they are new."""
-        if asked != self._changes[broker_id]:
+        if not self.is_of_now(broker_id, asked=asked):
             return False
         known = {key: values[key] for key in keys if key in values}
         is_news = self.said.get(broker_id) != known
@@ -227,6 +230,7 @@ class ConfigurationNotes:
         """Forget the answer: the configuration was changed, or it is another process."""
         self.may_have_changed(broker_id)
         self.said.pop(broker_id, None)
+        self.minimums.pop(broker_id, None)
 
     def may_have_changed(self, broker_id: int) -> None:
         """Ask again, and keep the last answer: a change was refused, or its answer lost."""

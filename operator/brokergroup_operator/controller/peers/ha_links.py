@@ -42,11 +42,17 @@ def counted_without_link(hosts: dict[int, str], status: protocol.HARuntimeInfoBo
 
 
 def surely_unlinked(
-    hosts: dict[int, str], status: protocol.HARuntimeInfoBody, broker_ids: frozenset[int]
+    hosts: dict[int, str], status: protocol.HARuntimeInfoBody, refused: frozenset[int]
 ) -> frozenset[int]:
-    """Return those of these members without a link; none while a link comes from another host than `hosts`: it may be theirs."""
-    strangers = {host_of(link.addr) for link in status.ha_connection_info} - set(hosts.values())
-    return frozenset() if strangers else broker_ids.intersection(unlinked(hosts, status))
+    """Return those of the members that this master was refused to which it has no link; none while a link comes from another host
+    than `hosts`: it may be theirs.
+    """
+    links, several = status.ha_connection_info, Counter(hosts.values())
+    if {host_of(link.addr) for link in links} - several.keys():
+        return frozenset()
+    # A link from a shared host may be its, unless this master's own set has it: a refused member is not in that.
+    linked = {host for link in links if several[host := host_of(link.addr)] == 1 or not link.in_sync}
+    return frozenset(one for one in refused if hosts[one] not in linked)
 
 
 def all_have_the_log(hosts: dict[int, str], status: protocol.HARuntimeInfoBody) -> bool:

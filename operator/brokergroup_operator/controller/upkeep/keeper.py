@@ -224,6 +224,8 @@ class Keeper(Part):
             await self._calls.set_min_in_sync_replicas(address, minimum, shown=values)
             log.warning("leftover of a switchover repaired", group=str(group.key), broker_id=broker_id)
             self._observer.acknowledges_again(group.key, broker_id, minimum)
+        if not group.configuration.is_of_now(broker_id, asked=asked):
+            return  # of another process, or of before a change: it is asked again
         if minimum is not None:
             group.configuration.minimums[broker_id] = minimum
         if group.configuration.heard(broker_id, values, group.binding.watched_keys, asked=asked):

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.change.executor import Executor
     from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.group.group import Group
+    from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
 
 # A slave that was told this often, answered, and is not linked, is not told once more: its link is at the wrong place.
 TOLD_BEFORE_CURE = 3
@@ -282,8 +283,7 @@ class Links(Part):
         if not refused or master is None or is_changing:
             return False
         status = await self._calls.ha_status_if_any(record.address_of(master))
-        slaves = {*live_members(group, record), *refused} - {master}
-        if status is None or not surely_unlinked(group.binding.hosts_of_links(record, slaves), status, refused):
+        if status is None or not _waits_in_vain(group, record, status, refused):
             care.without_link = None
             return False
         # Between two links of one slave there is a moment without any. And the record may be another one by now: a 1001 that was
@@ -378,6 +378,19 @@ class Links(Part):
             return
         what = "the master denies its role, it was told an epoch that no controller committed: the epoch is raised"
         log.error(what, group=str(group.key), broker_id=master, why=decision.why)
+
+
+def _waits_in_vain(group: Group, record: BrokerGroupRecord, status: HARuntimeInfoBody, refused: frozenset[int]) -> bool:
+    """Whether this master has no link to one of the members that it was refused, and counts the record's set beside them.
+
+    One that counts fewer has dropped some by itself, and may acknowledge without them: its 1001, which ends the wait too, would be
+    refused under another epoch.
+    """
+    # Also those that are not heard here: their links are no strangers'.
+    known = {one for one in record.replicas if record.address_of(one) is not None}
+    slaves = (known | refused) - {record.master_broker_id}
+    counts_all = status.in_sync_slave_nums >= len(record.sync_state_set) - 1
+    return counts_all and bool(surely_unlinked(group.binding.hosts_of_links(record, slaves), status, refused))
 
 
 def _dialling_in_vain(doubts: dict[int, _Doubt], absent: list[int], quiet: list[int]) -> list[int]:
