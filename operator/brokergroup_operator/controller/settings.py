@@ -178,6 +178,9 @@ class PlaneSettings:
     cure_pause_seconds: float = 600.0
     # A slave without a link for this long, although it was told, is given up: the reconcile plane replaces its process.
     link_given_up_seconds: float = 30.0
+    # A master that was refused a member is told the set again once that member has had no link for this long. Longer than a slave's
+    # restart takes.
+    link_refused_seconds: float = 5.0
     # After a link has stood for this long, what was counted against its slave is forgotten.
     link_trusted_seconds: float = 10.0
     # A member that cannot be asked (it registers before its port is open) is asked again after this long, then twice, up to:

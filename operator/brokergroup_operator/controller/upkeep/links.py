@@ -90,6 +90,14 @@ class _Missing:
     told: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _WithoutLink:
+    """`refusal`: its epochs, and the members."""
+
+    refusal: tuple[tuple[int, int], frozenset[int]]
+    since_seconds: float
+
+
 @dataclass(slots=True)
 class _Care:
     epoch: int = 0
@@ -100,8 +108,8 @@ class _Care:
     doubts: dict[int, _Doubt] = field(default_factory=dict)
     looked_seconds: float = -math.inf
     next_look_seconds: float = 0.0
-    # The refused members without a link at the last look, and the epochs of their refusal.
-    without_link: tuple[tuple[int, int], frozenset[int]] | None = None
+    # Refused members that had no link at each look since.
+    without_link: _WithoutLink | None = None
     # How often in a row the master did not answer 907: logged once, and asked with backoff.
     unanswered: int = 0
     task: asyncio.Task[None] | None = None
@@ -275,8 +283,8 @@ class Links(Part):
         await self._renew(group, wanted, what="slave not linked and not told: out of the set", broker_id=broker_id)
 
     async def _end_wait(self, group: Group, record: BrokerGroupRecord, care: _Care) -> bool:
-        """Tell the master the record's set under the next epoch if two looks show a refused member without a link; return whether
-        it did.
+        """Tell the master the record's set under the next epoch if for a while each look has shown a refused member without a link;
+        return whether it did.
         """
         refused, master, change = group.refused_set.members_by(record), record.granted_master_id, record.change
         is_changing = group.master_change is not None or (change is not None and not change.is_told)
@@ -286,10 +294,14 @@ class Links(Part):
         if status is None or not _waits_in_vain(group, record, status, refused):
             care.without_link = None
             return False
-        # Between two links of one slave there is a moment without any. And the record may be another one by now: a 1001 that was
-        # accepted meanwhile has ended the wait.
-        before, care.without_link = care.without_link, (group.refused_set.epochs, refused)
-        if before != care.without_link or group.refused_set.members_by(group.record) != refused:
+        refusal = (group.refused_set.epochs, refused)
+        if care.without_link is None or care.without_link.refusal != refusal:
+            care.without_link = _WithoutLink(refusal, self._now_seconds)
+            return False
+        # A slave that restarts is back by then, and under load its master proposes it again with each acknowledgement: an epoch
+        # would end that wait for a moment. And a 1001 that was accepted while we asked has ended it.
+        lasts_seconds = self._now_seconds - care.without_link.since_seconds
+        if lasts_seconds < self._settings.link_refused_seconds or group.refused_set.members_by(group.record) != refused:
             return False
         wanted = RenewMaster(broker_id=master, master_epoch=record.master_epoch)
         what = "slave refused and not linked: the master no longer waits for it"
