@@ -232,7 +232,7 @@ def fence_told(**milliseconds: int) -> dict[str, Any]:
     ],
 )
 def test_what_a_pods_fence_was_told_is_a_number_or_nothing(milliseconds: str, seconds: float) -> None:
-    """Whoever may create pods with a group's label ended the watch of all pods, by thousands of digits."""
+    """A client that may create pods with a group's label ended the watch of all pods, by thousands of digits."""
     times = {"FENCE_TIMEOUT_MILLISECONDS": milliseconds, "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS": "500"}
     env = [{"name": name, "value": value} for name, value in times.items()]
     pod = {"spec": {"containers": [{"name": names.CONTAINER_FENCE, "env": env}]}}

@@ -99,7 +99,7 @@ async def test_it_outlives_the_api_and_tells_the_difference() -> None:
 
 
 async def test_an_object_that_its_listener_cannot_take_in_ends_no_watch() -> None:
-    """Whoever may create pods with a group's label ended the watch of all pods, by 5000 digits in a pod's environment."""
+    """A client that may create pods with a group's label ended the watch of all pods, by 5000 digits in a pod's environment."""
     server, listener = SandboxApiServer(), Listener()
     await server.start()
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.kube.client import KubernetesApi
-from tests.operations.world import OPERATOR_TOKEN
+from brokergroup_operator.records.store import GroupKey
+from tests.operations.world import OPERATOR_TOKEN, World
 from tests.reconcile.conftest import api, sandbox
 
 if TYPE_CHECKING:
@@ -23,3 +24,12 @@ async def operator_api(sandbox: SandboxApiServer) -> AsyncIterator[KubernetesApi
     """A client that the embedded API's observers identify as the operator's."""
     async with KubernetesApi.from_url(sandbox.url, token=OPERATOR_TOKEN) as client:
         yield client
+
+
+@pytest.fixture
+async def world(api: KubernetesApi, operator_api: KubernetesApi, sandbox: SandboxApiServer) -> World:
+    """A group of three in `default/orders`, and its operator's passes; the embedded API shows it each request."""
+    made = World(api, operator_api, GroupKey("default", "orders"))
+    sandbox.before_request = made.observe
+    await made.create_group()
+    return made

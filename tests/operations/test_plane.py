@@ -43,14 +43,6 @@ if TYPE_CHECKING:
     Story = Callable[[World], Awaitable[None]]
 
 
-@pytest.fixture
-async def world(api: KubernetesApi, operator_api: KubernetesApi, sandbox: SandboxApiServer) -> World:
-    made = World(api, operator_api, GroupKey("default", "orders"))
-    sandbox.before_request = made.observe
-    await made.create_group()
-    return made
-
-
 def condition(item: dict[str, Any]) -> dict[str, Any]:
     (only,) = item["status"]["conditions"]
     assert only["status"] == "True"

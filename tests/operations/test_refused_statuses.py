@@ -10,23 +10,13 @@ import pytest
 from brokergroup_operator.api.brokergroup_operation import MAX_PLAN_STEP_CHARACTERS
 from brokergroup_operator.kube.errors import ApiError
 from brokergroup_operator.reconcile.operations.plan import Start
-from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.errors import StatusError
 from tests.operations.world import World, begun, expect
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from brokergroup_operator.kube.client import KubernetesApi
     from kube_sandbox.api_server.server import SandboxApiServer
-
-
-@pytest.fixture
-async def world(api: KubernetesApi, operator_api: KubernetesApi, sandbox: SandboxApiServer) -> World:
-    made = World(api, operator_api, GroupKey("default", "orders"))
-    sandbox.before_request = made.observe
-    await made.create_group()
-    return made
 
 
 TOPICS = [f"{'t' * 500}-{number}" for number in range(256)]

@@ -59,7 +59,7 @@ def trust_without_confirmation(spec: BrokerGroupSpec) -> str:
 def told(pod: JsonObject, variable: str) -> int | None:
     """Return the milliseconds in an environment variable of this pod's fence, or None."""
     value = _given(pod, variable)
-    # Whoever may create pods with a group's label writes what stands there.
+    # Every client that may create pods with a group's label can set this variable.
     is_number = value.isascii() and value.isdecimal() and len(value) <= _MOST_DIGITS
     return int(value) if is_number else None
 
