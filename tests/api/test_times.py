@@ -19,7 +19,7 @@ from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec, I
 from brokergroup_operator.api.durability import masters_shrink_first, with_durability
 from brokergroup_operator.api.failover_fields import DetectionTimes, FailoverSpec, times_of
 from brokergroup_operator.api.times import TIME_ZONES, MomentError, is_unknown, moment
-from brokergroup_operator.fence.decide import FenceRules
+from brokergroup_operator.fence.rules import FenceRules
 from brokergroup_operator.kube.client import KubernetesApi
 from brokergroup_operator.kube.errors import InvalidError
 from brokergroup_operator.kube.resources import BROKER_GROUPS

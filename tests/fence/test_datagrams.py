@@ -81,7 +81,7 @@ def test_a_flood_does_not_keep_the_fence_from_looking(
 ) -> None:
     peers.close()
     monkeypatch.setattr(peers, "socket", Flood(datagram))
-    assert peers.read(own_id=1, hears_none_for_seconds=1.0) == []
+    assert peers.read(own_id=1, hears_none_for_seconds=1.0, no_contact_for_seconds=None) == []
 
 
 def test_who_was_not_asked_is_not_believed(peers: Peers) -> None:
@@ -93,10 +93,10 @@ def test_who_was_not_asked_is_not_believed(peers: Peers) -> None:
         nonce = other.recv(2048)[4:12]
         at = peers.socket.getsockname()
         other.sendto(b"BGA1" + bytes(8) + struct.pack(">I", 60_000), at)
-        assert peers.read(own_id=1, hears_none_for_seconds=1.0) == []
-        for expected in ([(2, 7.0, 60.0)], []):
+        assert peers.read(own_id=1, hears_none_for_seconds=1.0, no_contact_for_seconds=None) == []
+        for expected in ([(2, 7.0, 60.0, None)], []):
             other.sendto(b"BGA1" + nonce + struct.pack(">I", 60_000), at)
-            assert peers.read(own_id=1, hears_none_for_seconds=1.0) == expected
+            assert peers.read(own_id=1, hears_none_for_seconds=1.0, no_contact_for_seconds=None) == expected
 
 
 def test_where_addresses_lead_to_no_fence_the_pods_are_asked_and_only_the_right_one_answers() -> None:
@@ -114,7 +114,7 @@ def test_where_addresses_lead_to_no_fence_the_pods_are_asked_and_only_the_right_
                 _read_one(fence, broker_id)
             words = _read_one(asker, 9)
             assert [(word.broker_id, word.asked_at, word.hears_none_for_seconds) for word in words] == [(2, 5.0, 4.0)]
-            assert asker.read(own_id=9, hears_none_for_seconds=4.0) == []
+            assert asker.read(own_id=9, hears_none_for_seconds=4.0, no_contact_for_seconds=None) == []
     finally:
         for one in (*fences, asker):
             one.close()
@@ -124,7 +124,7 @@ def _read_one(of: Peers, own_id: int) -> list[Word]:
     """Wait for a datagram, and return the content of those that arrived."""
     ready, _, _ = select.select([of.socket], [], [], 5.0)
     assert ready, "no question or answer arrived"
-    return of.read(own_id=own_id, hears_none_for_seconds=4.0)
+    return of.read(own_id=own_id, hears_none_for_seconds=4.0, no_contact_for_seconds=None)
 
 
 KEY, OTHER_KEY = b"k" * KEY_BYTES, b"o" * KEY_BYTES

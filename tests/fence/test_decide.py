@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from brokergroup_operator.api.failover_fields import MOST_HEARTBEAT_INTERVAL
 from brokergroup_operator.controller.settings import PlaneSettings
-from brokergroup_operator.fence.decide import FenceCore, FenceRules, Kill, LocalRole, Member, Told
+from brokergroup_operator.fence.decide import FenceCore, Kill, LocalRole, Member, Told
+from brokergroup_operator.fence.rules import FenceRules
 
 RULES = FenceRules(
     isolation_seconds=2.5, fence_timeout_seconds=2.0, heartbeat_timeout_seconds=3.0, heartbeat_interval_seconds=0.5
@@ -65,7 +66,7 @@ def test_an_isolated_master_dies_at_its_timeout_and_only_once() -> None:
     killed = first_kill(core, 0.0, 10.0)
     assert killed is not None
     assert killed == pytest.approx(2.5, abs=2 * TICK)
-    core.killed()
+    core.killed(killed)
     assert first_kill(core, killed, 100.0) is None
     core.controller_answered(100.0, told(), asked_at=100.0)
     assert first_kill(core, 100.0, 110.0) is not None
@@ -479,7 +480,7 @@ def test_a_former_master_that_does_not_come_back_is_waited_for_no_longer_than_it
 
 def test_a_broker_that_was_killed_has_nothing_to_hand_over() -> None:
     core = master_heard_at(0.0)
-    core.killed()
+    core.killed(0.0)
     core.controller_answered(0.5, told(master=2, epoch=6), asked_at=0.5)
     assert core.role_word == "slave"
 
@@ -488,7 +489,7 @@ def test_a_broker_that_was_killed_has_nothing_to_hand_over() -> None:
 def test_a_former_master_is_waited_for_no_more_after(ended_by: str) -> None:
     core = _stepped_down_at(1.0, in_sync=(2,))
     if ended_by == "its death":
-        core.killed()
+        core.killed(1.0)
     else:
         core.controller_answered(1.5, told(epoch=7), asked_at=1.5)
     core.controller_answered(2.0, replace(told(epoch=8), master_id=None), asked_at=2.0)
@@ -550,7 +551,7 @@ def test_a_broker_is_known_as_slave_by_an_answer_just_received_and_by_nothing_el
     deposed.local_answered(0.7, LocalRole.SLAVE, process_age_seconds=100.0)
     assert not deposed.is_known_as_slave(0.8), "it is not linked to its new master"
     core.controller_answered(7.0, told(master=2), asked_at=7.0)
-    core.killed()
+    core.killed(7.0)
     assert not core.is_known_as_slave(7.1)
 
 

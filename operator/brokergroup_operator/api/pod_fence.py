@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
-from brokergroup_operator.fence.decide import FenceRules
+from brokergroup_operator.fence.rules import FenceRules
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject

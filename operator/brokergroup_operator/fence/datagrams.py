@@ -1,9 +1,11 @@
 """The UDP protocols of the fence's port: questions between the fences of a group, and the operator's order to kill the broker.
 
-Between fences ("for how long have you heard no controller?"):
+Between fences ("for how long have you heard no controller, and none that reached the Kubernetes API?"):
 
-    question      BGQ1 | nonce 8 | broker id 4 | broker name
-    answer        BGA1 | nonce 8 | milliseconds 4
+    question      BGQ2 | nonce 8 | broker id 4 | broker name
+    answer        BGA2 | nonce 8 | milliseconds 4 | milliseconds 4
+    question      BGQ1 | nonce 8 | broker id 4 | broker name             also asked, and answered, for fences of earlier releases,
+    answer        BGA1 | nonce 8 | milliseconds 4                        which drop the other datagrams
 
 Only the fence of the replica that the question names answers, so an address that moved to another pod answers nothing. An answer
 counts only with a nonce of the asker's own that has had no answer yet.
@@ -43,11 +45,14 @@ if TYPE_CHECKING:
 
 
 _QUESTION: Final = struct.Struct(">4s8si")
-_ANSWER: Final = struct.Struct(">4s8sI")
-_ASKS: Final = b"BGQ1"
-_SAYS: Final = b"BGA1"
+_ASKS: Final = b"BGQ2"
+_SAYS: Final = b"BGA2"
+# A pod keeps its fence for months (docs/adr/0019).
+_ASKED_EARLIER: Final = b"BGQ1"
+_SAID_EARLIER: Final = b"BGA1"
+_ANSWERS: Final = {_SAYS: struct.Struct(">4s8sII"), _SAID_EARLIER: struct.Struct(">4s8sI")}
 _NONCE_BYTES: Final = 8
-_OUTSTANDING: Final = 64
+_OUTSTANDING: Final = 128
 # A flood of the port must not keep the loop from its other work: that would end in the kill of a healthy master, or in none of an
 # isolated one.
 _MOST_AT_A_TIME: Final = 64
@@ -55,11 +60,15 @@ _LONGEST_MILLISECONDS: Final = 2**32 - 1
 
 
 class Word(NamedTuple):
-    """Another fence's answer: for how long it has heard no controller."""
+    """Another fence's answer: for how long it has heard no controller, and none that reached the Kubernetes API.
+
+    The latter is None of a fence of an earlier release.
+    """
 
     broker_id: int
     asked_at: float
     hears_none_for_seconds: float
+    no_contact_for_seconds: float | None = None
 
 
 def bound_socket(local: Address) -> socket.socket:
@@ -89,6 +98,7 @@ class Peers:
         self.socket = bound_socket(local)
         self._ordered = ordered
         self._broker_name = broker_name.encode()
+        # By the answer's tag and nonce.
         self._asked: dict[bytes, tuple[int, float]] = {}
 
     def ask(self, member: Member, *, now: float, pods: tuple[str, ...] = ()) -> None:
@@ -100,37 +110,51 @@ class Peers:
         hosts = [host for host in pods or ((broker.host,) if broker is not None else ()) if is_ip(host)]
         if broker is None or not hosts:
             return
-        nonce = os.urandom(_NONCE_BYTES)
         while len(self._asked) >= _OUTSTANDING:
             del self._asked[next(iter(self._asked))]
-        self._asked[nonce] = (member.broker_id, now)
-        question = _QUESTION.pack(_ASKS, nonce, member.broker_id) + self._broker_name
-        for host in hosts:
-            with suppress(OSError):  # a cut network may say so at once; silence is the answer
-                self.socket.sendto(question, (host, fence_of(broker).port))
+        for asks, says in ((_ASKED_EARLIER, _SAID_EARLIER), (_ASKS, _SAYS)):
+            nonce = os.urandom(_NONCE_BYTES)
+            self._asked[says + nonce] = (member.broker_id, now)
+            question = _QUESTION.pack(asks, nonce, member.broker_id) + self._broker_name
+            for host in hosts:
+                with suppress(OSError):  # a cut network may say so at once; silence is the answer
+                    self.socket.sendto(question, (host, fence_of(broker).port))
 
-    def read(self, *, own_id: int | None, hears_none_for_seconds: float | None) -> list[Word]:
-        """Answer received questions; return received answers."""
+    def read(
+        self, *, own_id: int | None, hears_none_for_seconds: float | None, no_contact_for_seconds: float | None
+    ) -> list[Word]:
+        """Answer received questions; return received answers. Without a number of our own a question stays unanswered."""
         words: list[Word] = []
         for data, sender in datagrams(self.socket):
-            if data.startswith(_ASKS) and len(data) >= _QUESTION.size:
-                self._answer(data, sender, own_id, hears_none_for_seconds)
-            elif data.startswith(_SAYS) and len(data) == _ANSWER.size:
-                _, nonce, milliseconds = _ANSWER.unpack(data)
-                if (asked := self._asked.pop(nonce, None)) is not None:
-                    words.append(Word(*asked, hears_none_for_seconds=milliseconds / 1000))
+            tag = data[:4]
+            if tag == _ASKED_EARLIER and len(data) >= _QUESTION.size:
+                self._answer(data, sender, own_id, _SAID_EARLIER, (hears_none_for_seconds,))
+            elif tag == _ASKS and len(data) >= _QUESTION.size:
+                self._answer(data, sender, own_id, _SAYS, (hears_none_for_seconds, no_contact_for_seconds))
+            elif tag in _ANSWERS and len(data) == _ANSWERS[tag].size:
+                _, nonce, *milliseconds = _ANSWERS[tag].unpack(data)
+                if (asked := self._asked.pop(tag + nonce, None)) is not None:
+                    words.append(Word(*asked, *(each / 1000 for each in milliseconds)))
             elif (reply := self._ordered(data)) is not None:
                 with suppress(OSError):
                     self.socket.sendto(reply, sender)
         return words
 
-    def _answer(self, data: bytes, sender: tuple[str, int], own_id: int | None, hears_none: float | None) -> None:
+    def _answer(
+        self,
+        data: bytes,
+        sender: tuple[str, int],
+        own_id: int | None,
+        says: bytes,
+        seconds: tuple[float | None, ...],
+    ) -> None:
         _, nonce, broker_id = _QUESTION.unpack_from(data)
-        if broker_id != own_id or data[_QUESTION.size :] != self._broker_name or hears_none is None:
+        known = [each for each in seconds if each is not None]
+        if broker_id != own_id or data[_QUESTION.size :] != self._broker_name or len(known) < len(seconds):
             return
-        milliseconds = min(_LONGEST_MILLISECONDS, max(0, int(hears_none * 1000)))
+        milliseconds = [min(_LONGEST_MILLISECONDS, max(0, int(each * 1000))) for each in known]
         with suppress(OSError):
-            self.socket.sendto(_ANSWER.pack(_SAYS, nonce, milliseconds), sender)
+            self.socket.sendto(_ANSWERS[says].pack(says, nonce, *milliseconds), sender)
 
     def close(self) -> None:
         self.socket.close()

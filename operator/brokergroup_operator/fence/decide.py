@@ -2,13 +2,15 @@
 
 An unmodified Java master that is cut off or frozen may later acknowledge messages that no other replica has. Before it elects
 another master, a controller waits for ``heartbeatTimeout + fenceTimeout`` after the last heartbeat, which may be one heartbeat
-interval older than the cut. A master that dies before that does no harm. Five cases:
+interval older than the cut. A master that dies before that does no harm. Six cases:
 
 * *Isolated*: no controller has answered for the isolation timeout.
 * *No election possible*: none has answered, but every other replica that could be elected reports the same. A
   controller that hears none of them can make none of them master: the broker lives on, through an outage or a restart of all
   operators. As soon as one of them hears a controller again, or is heard no more itself, this excuse ends, and a shorter time
   than ``fenceTimeout`` is left.
+* *Cut off together with its controllers*: those that answer have not reached the Kubernetes API for ``bound_seconds``, and
+  another one, on the other side of the cut, may elect. The same excuse holds: in an outage of the API no controller can (contact.py).
 * *Frozen*: we ourselves did not run, and not for want of a processor. The broker beside us did not run either, and is about
   to process what waits in its sockets. The fence kills without a question.
 * *Starved*: we did not run because others had the processor, so we could not ask. That time is excused, but only up to
@@ -27,13 +29,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-# Share of fenceTimeout that passes after an excuse has ended; the rest is for evaluating, asking and killing.
-_SHARE_OF_FENCE_TIMEOUT: Final = 2 / 3
-# Share of the isolation timeout after which the other fences are asked, and for which they must have heard no controller.
-_SHARE_BEFORE_ASKING: Final = 0.5
-_QUESTIONS_IN_ISOLATION: Final = 5
+from brokergroup_operator.fence.contact import ContactClock
+
+if TYPE_CHECKING:
+    from brokergroup_operator.fence.rules import FenceRules
+
 # With more stalls than this since the last contact, the bound has passed: each lasts at least ``NOTICED_SECONDS`` (processes.py).
 _STALLS_KEPT: Final = 512
 
@@ -75,64 +77,6 @@ class Told:
     def we_are_master(self) -> bool:
         """Whether the record names the broker of this pod."""
         return self.own_id is not None and self.own_id == self.master_id
-
-
-@dataclass(frozen=True, slots=True)
-class FenceRules:
-    """Times of one fence, all in seconds."""
-
-    isolation_seconds: float
-    fence_timeout_seconds: float
-    # A controller elects another master after this silence plus ``fence_timeout_seconds`` at the earliest.
-    heartbeat_timeout_seconds: float
-    # The silence may have begun this long before the cut, if the next heartbeat was due at that moment.
-    heartbeat_interval_seconds: float
-    # A broker that a controller calls deposed, and that does not answer for this long, is frozen ...
-    deposed_silent_seconds: float = 1.0
-    # ... but not if it is so young that it is only starting.
-    starting_seconds: float = 30.0
-    # A master without another live replica for this long has no successor. Longer than a controller that has just started needs to
-    # hear the others' heartbeats.
-    alone_seconds: float = 4.0
-    # A deposed broker that reports itself master for this long has missed its role change (worst case measured: 5 s).
-    deposed_master_seconds: float = 8.0
-    # The SIGTERM of a broker that has stepped down waits this long at most for its link to the new master.
-    rejoining_seconds: float = 3.0
-    # Answers of a lower epoch are believed once only such ones have come for this long: the record was restored. Longer than a
-    # deposed broker lives, whatever a controller whose copy is old says of it.
-    old_word_seconds: float = 30.0
-
-    @property
-    def bound_seconds(self) -> float:
-        """Return the longest life of a master that hears no controller and has no excuse, however starved its fence is."""
-        silent_seconds = self.heartbeat_timeout_seconds - self.heartbeat_interval_seconds
-        return max(self.isolation_seconds, silent_seconds + self.fence_timeout_seconds * _SHARE_OF_FENCE_TIMEOUT)
-
-    @property
-    def question_period_seconds(self) -> float:
-        """Return the time between two questions to a controller."""
-        return self.isolation_seconds / _QUESTIONS_IN_ISOLATION
-
-    @property
-    def asking_others_after_seconds(self) -> float:
-        """Return the silence of all controllers after which the fence asks the other fences and its broker."""
-        return self.isolation_seconds * _SHARE_BEFORE_ASKING
-
-    @property
-    def left_after_excuse_seconds(self) -> float:
-        """Return how long an excuse lasts: a replica that hears a controller again is elected after ``fenceTimeout`` or later."""
-        return min(self.isolation_seconds, self.fence_timeout_seconds * _SHARE_OF_FENCE_TIMEOUT)
-
-    def blind_seconds(self, silence_seconds: float) -> float:
-        """Return how long another replica must have heard no controller to count as cut off together with us.
-
-        A replica that was cut off later than we, by more than ``fenceTimeout`` less our missing heartbeat, would still count as
-        alive when we count as fenced. A late evaluation does not reduce that difference.
-        """
-        later_seconds = min(
-            self.left_after_excuse_seconds, self.fence_timeout_seconds - self.heartbeat_interval_seconds
-        )
-        return max(self.asking_others_after_seconds, max(self.isolation_seconds, silence_seconds) - later_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,20 +151,27 @@ class FenceCore:
     _alone_since: float | None = None
     _alone: bool = False
     _armed: bool = field(init=False)
+    _contact: ContactClock = field(init=False)
 
     def __post_init__(self) -> None:
         self._armed = self.heard_before
+        self._contact = ContactClock(self.rules, counts_from=float("-inf") if self.heard_before else self.started_at)
 
     # Observations.
 
-    def controller_answered(self, now: float, told: Told | None, *, asked_at: float) -> bool:
+    def controller_answered(
+        self, now: float, told: Told | None, *, asked_at: float, api_silence_seconds: float = 0.0
+    ) -> bool:
         """Record a controller's answer to the question of ``asked_at``; ``told`` is None if it does not know the group.
+
+        ``api_silence_seconds``: for how long that controller had not reached the Kubernetes API when it answered.
 
         Return False for one of a lower epoch than an earlier one: that controller's copy of the record is old, or the record was
         restored. It says nothing at first, and is believed while no other one is heard.
         """
         self._heard_at, self._excused_at = asked_at, None
         self._armed = True
+        self._contact.heard(asked_at - api_silence_seconds)
         if told is None:
             return True
         if not self._is_believed(told, asked_at):
@@ -264,9 +215,19 @@ class FenceCore:
             self._alone_since = now
         self._alone = self._alone_since is not None and now - self._alone_since >= self.rules.alone_seconds
 
-    def peer_answered(self, asked_at: float, broker_id: int, hears_none_for_seconds: float) -> None:
-        """Record how long another replica's fence has been without a controller. The answer may be older than its last contact."""
+    def peer_answered(
+        self,
+        asked_at: float,
+        broker_id: int,
+        hears_none_for_seconds: float,
+        no_contact_for_seconds: float | None = None,
+    ) -> None:
+        """Record how long another replica's fence has been without a controller, and without one that reached the Kubernetes API.
+
+        The answer may be older than its last contact. ``no_contact_for_seconds`` is None of a fence of an earlier release.
+        """
         self._peers[broker_id] = _PeerWord(asked_at, hears_none_for_seconds)
+        self._contact.peer_answered(asked_at, broker_id, no_contact_for_seconds)
 
     def local_answered(
         self, now: float, role: LocalRole, *, process_age_seconds: float | None, last_read_ms: int = 0
@@ -305,9 +266,10 @@ class FenceCore:
         """Record that we did not run for this long, and waited in the run queue for ``starved_seconds`` of it."""
         self._stalls.append(_Stall(now, min(paused_seconds, starved_seconds)))
 
-    def killed(self) -> None:
-        """Record that the broker is dead; the next process has no role until a controller names one."""
+    def killed(self, now: float) -> None:
+        """Record that the broker is dead; the next process has no role until a controller names one, and commits that."""
         self._armed = False
+        self._contact.killed(now)
         self._deposed_at = self._led = self._rejoining = None
         self._alone_since, self._alone = None, False
         self.told = None
@@ -336,9 +298,11 @@ class FenceCore:
     def is_known_as_slave(self, now: float) -> bool:
         """Whether a controller has just named another broker as master, and ours has stepped down if it was master.
 
-        False in doubt: a fence that has just started, or hears no controller, may be beside a master.
+        False in doubt: a fence that has just started, or hears no controller that reaches the Kubernetes API, may be beside a master.
         """
         if self.told is None or self.told.master_id is None or self._told_at is None or self.role_word != "slave":
+            return False
+        if self._contact.is_overdue(now):  # it may have been elected by a controller that is not heard
             return False
         return now - self._told_at < self.rules.asking_others_after_seconds
 
@@ -346,11 +310,17 @@ class FenceCore:
         """Return the time without a controller's answer, for the other fences; None before the first answer."""
         return None if self._heard_at is None else now - self._heard_at
 
+    def no_contact_for_seconds(self, now: float) -> float | None:
+        """Return the time without a controller that reached the Kubernetes API, for the other fences; None before any answer."""
+        return None if self._contact.at is None else now - self._contact.at
+
     def asks_others(self, now: float) -> tuple[Member, ...]:
         """Return the replicas whose fences to ask now."""
-        if not self._armed or self._silence_seconds(now) < self.rules.asking_others_after_seconds:
-            return ()
-        return self._candidates()
+        return self.candidates() if self._is_in_doubt(now) else ()
+
+    def _is_in_doubt(self, now: float) -> bool:
+        is_silent = self._silence_seconds(now) >= self.rules.asking_others_after_seconds
+        return self._armed and (is_silent or self._contact.is_in_doubt(now))
 
     def asks_local(self, now: float) -> bool:
         """Whether to ask the broker about its role now."""
@@ -358,7 +328,7 @@ class FenceCore:
             return True
         if self._led is not None and self._is_another_named:
             return True
-        return self._armed and self._silence_seconds(now) >= self.rules.asking_others_after_seconds
+        return self._is_in_doubt(now)
 
     def look(self, now: float) -> Kill | None:
         """Return the reason to kill the broker now, or None."""
@@ -369,7 +339,7 @@ class FenceCore:
         known_at = self._nobody_could_elect(now)
         if known_at is not None:
             self._excused_at = known_at if self._excused_at is None else max(self._excused_at, known_at)
-        return self._deposed(now) or self._isolated(now)
+        return self._deposed(now) or self._isolated(now) or self._cut_off(now)
 
     @property
     def _is_in_sync(self) -> bool:
@@ -383,7 +353,7 @@ class FenceCore:
     def _isolated(self, now: float) -> Kill | None:
         silence = self._silence_seconds(now)
         allowed = min(self.rules.isolation_seconds + self._starved_seconds(), self.rules.bound_seconds)
-        if silence < allowed or not self._may_be_master():
+        if silence < allowed or not self._may_be_master(self._silent_since):
             return None
         if self._excused_at is not None:
             unexcused = now - self._excused_at
@@ -391,6 +361,13 @@ class FenceCore:
                 return None
             return Kill(f"no controller for {silence:.1f} s, and for {unexcused:.1f} s another replica may hear one")
         return Kill(f"no controller for {silence:.1f} s")
+
+    def _cut_off(self, now: float) -> Kill | None:
+        candidates = None if self.told is None else tuple(member.broker_id for member in self.candidates())
+        why = self._contact.look(now, candidates)
+        if why is None or self._contact.at is None or not self._may_be_master(self._contact.at):
+            return None
+        return Kill(why)
 
     def _deposed(self, now: float) -> Kill | None:
         if self._deposed_at is None or self.told is None:
@@ -415,18 +392,18 @@ class FenceCore:
         since = self._silent_since
         return sum(max(0.0, min(stall.starved_seconds, stall.ended_at - since)) for stall in self._stalls)
 
-    def _may_be_master(self) -> bool:
+    def _may_be_master(self, silent_since: float) -> bool:
         """Whether the broker may be master: by its own report if younger than the silence, else if it was master by any answer, and
         has not stepped down since.
         """
-        if self._local_at > self._silent_since:
+        if self._local_at > silent_since:
             if self._local is LocalRole.MASTER:
                 return True
             if self._local is LocalRole.SLAVE:
                 return False
         return self._led is not None or (self.told is not None and self.told.we_are_master)
 
-    def _candidates(self) -> tuple[Member, ...]:
+    def candidates(self) -> tuple[Member, ...]:
         """Return the other replicas that could be elected: the SyncStateSet, and those alive that may join it.
 
         Merely eligible replicas (rule 1) exist only while the set is below its minimum; a master then acknowledges nothing.
@@ -443,7 +420,7 @@ class FenceCore:
         """Return when no replica could last be elected, by the others' answers (read late: in the past). None: one may be."""
         if self.told is None or self._silence_seconds(now) < self.rules.asking_others_after_seconds:
             return None
-        words = [self._peers.get(member.broker_id) for member in self._candidates()]
+        words = [self._peers.get(member.broker_id) for member in self.candidates()]
         blind = [word.at for word in words if word and self._was_cut_off_with_us(word)]
         if len(blind) < len(words):
             return None

@@ -2,8 +2,9 @@
 
 The loop sleeps only in the selector, for at most ``TICK_SECONDS``. After a freeze it decides before it reads anything, because
 the broker has woken too. After CPU starvation the broker may have run meanwhile, so it reads its sockets first. It asks one
-controller at a time, on a connection that stays open; if that one fails to answer, it asks all of them at once. Each answer lists
-the controllers of the installation, so another number of them needs no restart of the pod (docs/adr/0019).
+controller at a time, on a connection that stays open; if that one fails to answer, or does not reach the Kubernetes API, it asks
+all of them at once. Each answer lists the controllers of the installation, so another number of them needs no restart of the pod
+(docs/adr/0019).
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.fence.connection import AddressBook, Line, PlainWire, tls_wires
 from brokergroup_operator.fence.datagrams import KeyFile, KillOrders, Peers
-from brokergroup_operator.fence.decide import FenceCore, FenceRules, Kill, LocalRole, Member, Told
+from brokergroup_operator.fence.decide import FenceCore, Kill, LocalRole, Member, Told
 from brokergroup_operator.fence.deletion import BY_ORDER
 from brokergroup_operator.fence.deletion import WHY as STOPPED_WHILE_DELETED
 from brokergroup_operator.fence.log import tell
 from brokergroup_operator.fence.processes import BrokerProcesses, PauseWatch, boot_seconds, starved_seconds
+from brokergroup_operator.fence.rules import FenceRules
 from brokergroup_operator.fence.settings import CONTROLLERS_FILE, ROLE_FILE, fence_of
 from brokergroup_operator.fence.stopping import StopOrder
 from rocketmq_remoting.address import Address, heard_address
@@ -46,6 +48,8 @@ _LEAVING_PERIOD_SECONDS: Final = 0.1
 _LOCAL_PERIOD_SECONDS: Final = 0.2
 _LOCAL_TIMEOUT_SECONDS: Final = 0.5
 _PEERS_PERIOD_SECONDS: Final = 0.1
+# Without doubt: only so that this fence knows which of the others answer, and in which form.
+_MEETING_PERIOD_SECONDS: Final = 5.0
 
 
 class Watchman:
@@ -77,7 +81,7 @@ class Watchman:
         self._question = controller_question(settings.broker_name)
         self._current: Address | None = None
         self._not_understood: dict[Address, str | None] = {}
-        self._controllers_due = self._local_due = self._peers_due = 0.0
+        self._controllers_due = self._local_due = self._peers_due = self._meeting_due = 0.0
         self._pauses = PauseWatch(boot_seconds(), starved_seconds())
         self._leaving = False
 
@@ -113,7 +117,7 @@ class Watchman:
         self._ask(now)
         self._processes.refresh(now)
         if not self._leaving and self._stop_order.look(now, may_stop=self.core.is_known_as_slave(now)):
-            self.core.killed()
+            self.core.killed(now)
         if (trouble := self._role_file.write(self.core.role_word)) is not None:
             tell("role not written", why=trouble)
         return now
@@ -129,16 +133,22 @@ class Watchman:
             key.data.on_ready(events)
             return
         own_id = self.core.told.own_id if self.core.told is not None else None
-        hears_none = self.core.hears_none_for_seconds(now)
-        for word in self._peers.read(own_id=own_id, hears_none_for_seconds=hears_none):
-            self.core.peer_answered(word.asked_at, word.broker_id, word.hears_none_for_seconds)
+        words = self._peers.read(
+            own_id=own_id,
+            hears_none_for_seconds=self.core.hears_none_for_seconds(now),
+            no_contact_for_seconds=self.core.no_contact_for_seconds(now),
+        )
+        for word in words:
+            self.core.peer_answered(
+                word.asked_at, word.broker_id, word.hears_none_for_seconds, word.no_contact_for_seconds
+            )
 
     def _on_order(self, datagram: bytes) -> bytes | None:
         return self._orders.answer(datagram, boot_seconds())
 
     def _kill_by_order(self) -> float | None:
         pids, started = self._processes.kill_and_prove(boot_seconds())
-        self.core.killed()
+        self.core.killed(boot_seconds())
         tell("killed", why=BY_ORDER, pids=pids, dead=started is not None)
         return started
 
@@ -157,9 +167,15 @@ class Watchman:
             self._broker.ask(broker_question(), now=now, timeout_seconds=_LOCAL_TIMEOUT_SECONDS)
         if now >= self._peers_due and (members := self.core.asks_others(now)):
             self._peers_due = now + _PEERS_PERIOD_SECONDS
-            pods = self._book.resolve_all(self._settings.pods) if self._settings.pods else ()
-            for member in members:
-                self._peers.ask(member, now=now, pods=pods)
+            self._ask_fences(members, now)
+        elif now >= self._meeting_due:
+            self._meeting_due = now + _MEETING_PERIOD_SECONDS
+            self._ask_fences(self.core.candidates(), now)
+
+    def _ask_fences(self, members: tuple[Member, ...], now: float) -> None:
+        pods = self._book.resolve_all(self._settings.pods) if self._settings.pods and members else ()
+        for member in members:
+            self._peers.ask(member, now=now, pods=pods)
 
     def _on_controller(self, address: Address, answer: RemotingCommand | None) -> None:
         self._tell_what_is_not_understood(address)
@@ -168,10 +184,15 @@ class Watchman:
                 self._current, self._controllers_due = None, 0.0  # all of them, at once
             return
         told = told_by(answer, self._settings.broker_name, self._settings.broker_address)
-        if self.core.controller_answered(boot_seconds(), told, asked_at=self._controllers[address].asked_at):
+        silence_seconds = api_silence_in(answer)
+        is_current = self.core.controller_answered(
+            boot_seconds(), told, asked_at=self._controllers[address].asked_at, api_silence_seconds=silence_seconds
+        )
+        if is_current and silence_seconds < self._rules.asking_others_after_seconds:
             self._current = address
         elif self._current == address:
-            self._current = None  # its copy of the record is old: the others are asked beside it
+            # Its copy of the record is old, or it does not reach the Kubernetes API: the others are asked beside it.
+            self._current = None
         if listed := controllers_in(answer):
             self._ask_these((address, *listed))  # the one that answered is kept in any case
             self._controllers_file.write(listed)
@@ -214,7 +235,7 @@ class Watchman:
     def _kill(self, verdict: Kill, now: float) -> None:
         began = time.monotonic()
         pids = self._processes.kill(now)
-        self.core.killed()
+        self.core.killed(now)
         tell("killed", why=verdict.why, pids=pids, milliseconds=round((time.monotonic() - began) * 1000, 1))
 
 
@@ -222,10 +243,13 @@ def _wires(settings: TlsSettings | None) -> Callable[[], Wire]:
     return PlainWire if settings is None else tls_wires(settings, boot_seconds)
 
 
-# Fields of the answer to 1006, beside Java's body: those of the requested groups that are deleted or hibernated, and the addresses
-# of all controllers.
+# Fields of the answer to 1006, beside Java's body: those of the requested groups that are deleted or hibernated, the addresses of
+# all controllers, and for how many milliseconds this one has not reached the Kubernetes API.
 STOPPING_GROUPS: Final = "brokergroupStopping"
 CONTROLLERS: Final = "brokergroupControllers"
+API_SILENCE: Final = "brokergroupApiSilence"
+LONGEST_API_SILENCE_MILLISECONDS: Final = 2**31 - 1
+_MOST_DIGITS: Final = 10
 # A false answer cannot make the fence ask without end.
 _MOST_CONTROLLERS: Final = 16
 
@@ -267,6 +291,14 @@ def told_by(answer: RemotingCommand, broker_name: str, own_address: Address) -> 
 def controllers_in(answer: RemotingCommand) -> tuple[Address, ...]:
     """Return the controllers that an answer lists; empty if one is unreadable, or if it is from a release that lists none."""
     return _addresses((answer.ext_fields or {}).get(CONTROLLERS, ""))
+
+
+def api_silence_in(answer: RemotingCommand) -> float:
+    """Return for how many seconds the controller had not reached the Kubernetes API; 0 if its release does not say it, or no number."""
+    text = (answer.ext_fields or {}).get(API_SILENCE, "")
+    if not (text.isascii() and text.isdecimal()):
+        return 0.0
+    return min(int(text[:_MOST_DIGITS]), LONGEST_API_SILENCE_MILLISECONDS) / 1000
 
 
 def _addresses(text: str) -> tuple[Address, ...]:

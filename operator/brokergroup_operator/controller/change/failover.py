@@ -321,7 +321,7 @@ class Failover(Part):
         return decision.record.change
 
     def _pod_fence_is_over(self, group: Group, master: int) -> float:
-        """Return when the fence inside the master's pod has killed it, by `fence.decide.FenceRules`; 0 if no pod has one.
+        """Return when the fence inside the master's pod has killed it, by `fence.rules.FenceRules`; 0 if no pod has one.
 
         Also where another pod has none, and nothing is trusted: the master's may have one.
         """

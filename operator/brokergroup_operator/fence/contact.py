@@ -1,0 +1,103 @@
+"""Whether the controllers that answer could elect: when one that had reached the Kubernetes API was last heard (ADR 8).
+
+A controller that is cut off from the API answers from its copy of the record, and can elect no master. Another one, on the other
+side of the cut, can: the broker must die before that, unless no replica that could be elected hears that other one either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from brokergroup_operator.fence.rules import FenceRules
+
+# For so long after a fence's answer in today's form its answers in the earlier one show nothing: the other datagram was lost. A
+# pod whose image was edited back to an earlier release is not understood for this long.
+KNOWS_THE_FORM_SECONDS: Final = 60.0
+
+
+class _Word(NamedTuple):
+    """Another fence's answer to the question of this time. None: its release does not know the number."""
+
+    at: float
+    no_contact_for_seconds: float | None
+
+
+@dataclass(slots=True)
+class ContactClock:
+    """The time without a controller that reached the Kubernetes API, and what the other fences report of theirs."""
+
+    rules: FenceRules
+    # Contact of a later time arms the clock: a broker's process that began at this time had no role before.
+    counts_from: float
+    # The newest contact of any controller. None before the first answer.
+    at: float | None = None
+    _doubted_since: float | None = None
+    _excused_at: float | None = None
+    _words: dict[int, _Word] = field(default_factory=dict)
+    # When a fence last answered in today's form.
+    _knew_the_form_at: dict[int, float] = field(default_factory=dict)
+
+    def heard(self, contact_at: float) -> None:
+        """Record that a controller answered which had reached the Kubernetes API at this time."""
+        self.at = contact_at if self.at is None else max(self.at, contact_at)
+
+    def peer_answered(self, asked_at: float, broker_id: int, no_contact_for_seconds: float | None) -> None:
+        """Record another fence's answer; None: in the form of an earlier release."""
+        if no_contact_for_seconds is not None:
+            self._knew_the_form_at[broker_id] = asked_at
+        elif asked_at - self._knew_the_form_at.get(broker_id, float("-inf")) < KNOWS_THE_FORM_SECONDS:
+            return
+        self._words[broker_id] = _Word(asked_at, no_contact_for_seconds)
+
+    def killed(self, now: float) -> None:
+        """Record the broker's death. A controller grants the next process a role only while it reaches the API."""
+        self.counts_from = now
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether the controllers that answer may know less than the record has."""
+        return self.at is None or now - self.at >= self.rules.asking_others_after_seconds
+
+    def is_in_doubt(self, now: float) -> bool:
+        """Whether to ask the other fences and the broker."""
+        return self.at is not None and self.at > self.counts_from and self.is_overdue(now)
+
+    def look(self, now: float, candidates: Iterable[int] | None) -> str | None:
+        """Return why the broker must die if it may be master, or None. ``candidates``: the other replicas that could be elected."""
+        if self.at is None or not self.is_in_doubt(now):
+            self._doubted_since = self._excused_at = None
+            return None
+        if self._doubted_since is None:
+            self._doubted_since = now
+        excused_at = None if candidates is None else self._nobody_could_elect(now, self.at, candidates)
+        if excused_at is not None:
+            self._excused_at = excused_at if self._excused_at is None else max(self._excused_at, excused_at)
+        silence = now - self.at
+        # A fence that was starved past the bound asked no other fence in that time.
+        if silence < self.rules.bound_seconds or now - self._doubted_since < self.rules.answering_seconds:
+            return None
+        why = f"no controller that reached the Kubernetes API for {silence:.1f} s"
+        if self._excused_at is None:
+            return why
+        unexcused = now - self._excused_at
+        if unexcused < self.rules.left_after_excuse_seconds:
+            return None
+        return f"{why}, and for {unexcused:.1f} s another replica may hear one"
+
+    def _nobody_could_elect(self, now: float, contact_at: float, candidates: Iterable[int]) -> float | None:
+        """Return when no replica could last be elected, by the others' answers (read late: in the past). None: one may be."""
+        excused_at = now
+        for broker_id in candidates:
+            word = self._words.get(broker_id)
+            if word is None:
+                # It never answered: it has no fence, or no datagrams pass. Its silence shows no cut.
+                continue
+            blind_seconds = self.rules.blind_seconds(word.at - contact_at)
+            if word.no_contact_for_seconds is not None and word.no_contact_for_seconds < blind_seconds:
+                return None
+            if now - word.at > self.rules.question_period_seconds:
+                excused_at = min(excused_at, word.at)
+        return excused_at
