@@ -13,6 +13,7 @@ from brokergroup_operator.api.pod_fence import FenceKeys
 from brokergroup_operator.cli.operator_command import OperatorOptions
 from brokergroup_operator.cli.running import parse_endpoint
 from brokergroup_operator.controller.change.fencing import KubernetesFencer
+from brokergroup_operator.controller.detect.api_contact import ApiContact, kubernetes_read
 from brokergroup_operator.controller.directory.kubernetes_directory import KubernetesDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings, SecuritySettings
@@ -49,12 +50,17 @@ async def run_operator(
             # It stops last but for the API client: both planes write to it.
             incidents.start()
             stack.push_async_callback(incidents.stop)
+        # Of its own client: not behind the reads of a start, nor on a connection that another request waits for.
+        contact = ApiContact(kubernetes_read(await stack.enter_async_context(access.own_client()), options.namespace))
+        contact.start()
+        stack.push_async_callback(contact.stop)
         page = LivePage(page_settings, access.own_client) if page_settings is not None else None
         plane = ControllerPlane(
             store=KubernetesRecordStore(api, namespace=options.namespace),
             directory=KubernetesDirectory(api, namespace=options.namespace),
             settings=_plane_settings(options, security),
             fencer=fencer,
+            contact=contact,
             observer=ObserverGroup([*_observers(api, metrics, incidents, stack), *([page.observer] if page else [])]),
         )
         metrics.attach(plane)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from brokergroup_operator.controller.change.fencing import Fencer
+    from brokergroup_operator.controller.detect.api_contact import ApiContact
     from brokergroup_operator.controller.directory.group_directory import GroupDirectory
     from brokergroup_operator.controller.group.group import Group
 
@@ -45,8 +46,9 @@ log = structlog.get_logger(__name__)
 
 
 class ControllerPlane(GroupVerbs):
-    """Store, directory and fencer belong to the caller; planes may share a store. Without a fencer (outside Kubernetes) a silent
-    master is replaced unfenced, and the incident says so.
+    """Store, directory, fencer and contact belong to the caller; planes may share a store. Without a fencer (outside Kubernetes) a
+    silent master is replaced unfenced, and the incident says so. Without a contact the fences take each answer for one of a plane
+    that can elect.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class ControllerPlane(GroupVerbs):
         directory: GroupDirectory,
         settings: PlaneSettings | None = None,
         fencer: Fencer | None = None,
+        contact: ApiContact | None = None,
         observer: Observer | None = None,
     ) -> None:
         settings, observer = settings or PlaneSettings(), observer or Observer()
@@ -103,6 +106,7 @@ class ControllerPlane(GroupVerbs):
             silent_members=self._silent_members,
             failover=failover,
             switchover=switchover,
+            contact=contact,
             on_connection_closed=self._connection_closed,
         )
         self._server = RemotingServer(

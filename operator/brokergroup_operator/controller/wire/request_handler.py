@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -17,7 +18,12 @@ from brokergroup_operator.controller.group.group import Group, PremiseGoneError
 from brokergroup_operator.controller.peers.services import ASKED_NAME, ASKED_NAMESPACE, Part, Services
 from brokergroup_operator.controller.settings import effective_configuration
 from brokergroup_operator.controller.wire import codec
-from brokergroup_operator.fence.watchman import CONTROLLERS, STOPPING_GROUPS
+from brokergroup_operator.fence.watchman import (
+    API_SILENCE,
+    CONTROLLERS,
+    LONGEST_API_SILENCE_MILLISECONDS,
+    STOPPING_GROUPS,
+)
 from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from controller_core import requests
@@ -39,6 +45,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.change.switchover import Switchover
+    from brokergroup_operator.controller.detect.api_contact import ApiContact
     from brokergroup_operator.controller.directory.group_directory import GroupBinding, GroupDirectory
     from brokergroup_operator.controller.directory.pods import Peer
     from brokergroup_operator.controller.group.groups import Groups
@@ -73,12 +80,13 @@ class RequestHandler(Part):
         silent_members: SilentMembers,
         failover: Failover,
         switchover: Switchover,
+        contact: ApiContact | None,
         on_connection_closed: Callable[[int, Iterable[Group]], None],
     ) -> None:
         super().__init__(services)
         self._groups, self._directory, self._holdings = groups, directory, holdings
         self._failover, self._switchover, self._silent_members = failover, switchover, silent_members
-        self._on_connection_closed = on_connection_closed
+        self._contact, self._on_connection_closed = contact, on_connection_closed
         # At most 10 lines a minute, then one line with how many were left out.
         self._refusals = LineLimit(10)
         self._replays = access.ReplayGuard()
@@ -407,10 +415,20 @@ class RequestHandler(Part):
             if isinstance(decision.answer, GetSyncStateDataAnswer):
                 answers[broker_name] = decision.answer
             stopping += [broker_name] if group.is_leaving else []
-        # For the pods' fences: groups that are being stopped, and all controllers' addresses. Java's clients ignore both.
+        told = self._for_fences(stopping)
+        return request.answer(ResponseCode.SUCCESS, ext_fields=told or None, body=codec.encode_sync_state_data(answers))
+
+    def _for_fences(self, stopping: list[str]) -> dict[str, str]:
+        """Return the fields for the pods' fences: groups that are being stopped, all controllers' addresses, and for how long this
+        one has not reached the Kubernetes API. Java's clients ignore them.
+        """
         listed = (STOPPING_GROUPS, stopping), (CONTROLLERS, self._settings.peer_addresses)
         told = {name: ";".join(values) for name, values in listed if values}
-        return request.answer(ResponseCode.SUCCESS, ext_fields=told or None, body=codec.encode_sync_state_data(answers))
+        if self._contact is not None:
+            # Now, after all waiting: the fence counts back from its question, which is older.
+            silence = min(self._contact.silence_seconds() * 1000, LONGEST_API_SILENCE_MILLISECONDS)
+            told[API_SILENCE] = str(math.ceil(silence))
+        return told
 
     async def _admit(
         self,

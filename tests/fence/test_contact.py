@@ -1,0 +1,439 @@
+"""A master beside controllers that are cut off from the Kubernetes API: it dies before another is elected (ADR 8).
+
+Fences, controllers and cuts in plain numbers. Each fence asks as watchman.py does: one controller, and all while that one is silent
+or does not reach the API.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokergroup_operator.api.failover_fields import times_of
+from brokergroup_operator.fence.contact import KNOWS_THE_FORM_SECONDS
+from brokergroup_operator.fence.decide import FenceCore, LocalRole, Member, Told
+from brokergroup_operator.fence.rules import FenceRules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+TICK = 0.05
+PEERS_PERIOD = 0.1
+MEETING_PERIOD = 5.0
+API_PERIOD = 0.5
+FOREVER = float("inf")
+
+
+def rules_of(timeout_milliseconds: int) -> FenceRules:
+    times = times_of(timeout_milliseconds)
+    return FenceRules(
+        isolation_seconds=times.isolation_milliseconds / 1000,
+        fence_timeout_seconds=times.fence_milliseconds / 1000,
+        heartbeat_timeout_seconds=times.heartbeat_timeout_milliseconds / 1000,
+        heartbeat_interval_seconds=times.heartbeat_interval_milliseconds / 1000,
+    )
+
+
+RULES = rules_of(3000)
+
+
+def earliest_election_seconds(rules: FenceRules) -> float:
+    """Return the earliest election after the cut: the last heartbeat left one interval before it."""
+    return rules.heartbeat_timeout_seconds + rules.fence_timeout_seconds - rules.heartbeat_interval_seconds
+
+
+def told(own: int, *, master: int = 1, epoch: int = 5, brokers: Iterable[int] = (1, 2, 3)) -> Told:
+    members = tuple(Member(each, f"10.0.0.{each}:10911", in_sync=True, alive=True) for each in brokers)
+    return Told(own_id=own, master_id=master, master_epoch=epoch, members=members)
+
+
+@dataclass
+class Plane:
+    """A controller. ``reads_until``: when it loses the API; ``silence_of``: another course of its contact."""
+
+    reads_until: float = FOREVER
+    latency: float = 0.02
+    phase: float = 0.0
+    silence_of: Callable[[float], float] | None = None
+
+    def silence(self, now: float) -> float:
+        if self.silence_of is not None:
+            return self.silence_of(now)
+        answered = (min(now, self.reads_until) - self.latency - self.phase) // API_PERIOD
+        return now - (answered * API_PERIOD + self.phase)
+
+
+@dataclass
+class Fence:
+    """The fence of one broker, which reaches these controllers."""
+
+    broker_id: int
+    core: FenceCore
+    planes: list[Plane]
+    is_old: bool = False
+    current: Plane | None = None
+    controllers_due: float = 0.0
+    peers_due: float = 0.0
+    meeting_due: float = 0.0
+    killed_at: float | None = None
+
+    def asks_controllers(self, now: float) -> None:
+        if now < self.controllers_due:
+            return
+        self.controllers_due = now + self.core.rules.question_period_seconds
+        asked = [self.current] if self.current in self.planes else list(self.planes)
+        if self.current not in asked:
+            self.current = None
+        for plane in filter(None, asked):
+            silence = 0.0 if self.is_old else plane.silence(now)
+            self.core.controller_answered(now, told(self.broker_id), asked_at=now, api_silence_seconds=silence)
+            if silence < self.core.rules.asking_others_after_seconds:
+                self.current = plane
+            elif self.current is plane:
+                self.current = None
+
+    def whom_to_ask(self, now: float) -> tuple[Member, ...]:
+        if now >= self.peers_due and (members := self.core.asks_others(now)):
+            self.peers_due = now + PEERS_PERIOD
+            return members
+        if now >= self.meeting_due:
+            self.meeting_due = now + MEETING_PERIOD
+            return self.core.candidates()
+        return ()
+
+
+@dataclass
+class Shop:
+    """Three brokers, of which 1 is master, and what each fence hears."""
+
+    rules: FenceRules = RULES
+    now: float = 0.0
+    fences: dict[int, Fence] = field(default_factory=dict)
+    cut: set[frozenset[int]] = field(default_factory=set)
+
+    def add(self, broker_id: int, planes: list[Plane], *, is_old: bool = False, again: bool = False) -> Fence:
+        core = FenceCore(self.rules, started_at=self.now if again else self.now - 100.0, heard_before=again)
+        made = Fence(broker_id, core, planes, is_old=is_old, controllers_due=self.now + 0.13 * broker_id)
+        self.fences[broker_id] = made
+        return made
+
+    def run(self, until: float, *, tick: float = TICK) -> None:
+        while self.now < until:
+            self.now += tick
+            for fence in self.fences.values():
+                self._turn(fence)
+
+    def _turn(self, fence: Fence) -> None:
+        fence.asks_controllers(self.now)
+        for member in fence.whom_to_ask(self.now):
+            other = self.fences.get(member.broker_id)
+            if other is None or frozenset((fence.broker_id, member.broker_id)) in self.cut:
+                continue
+            silence, contact = other.core.hears_none_for_seconds(self.now), other.core.no_contact_for_seconds(self.now)
+            if silence is not None:
+                without_number = other.is_old or fence.is_old
+                fence.core.peer_answered(self.now, other.broker_id, silence, None if without_number else contact)
+        if fence.core.look(self.now) is not None and fence.killed_at is None:
+            fence.killed_at = self.now
+            fence.core.killed(self.now)
+
+    def separate(self, broker_id: int, *others: int) -> None:
+        self.cut |= {frozenset((broker_id, other)) for other in others}
+
+    @property
+    def killed_at(self) -> float | None:
+        return self.fences[1].killed_at
+
+
+def shop(planes: list[Plane], *, rules: FenceRules = RULES, old: Iterable[int] = ()) -> Shop:
+    """Return a shop in which each fence reaches each controller."""
+    made = Shop(rules)
+    for broker_id in (1, 2, 3):
+        made.add(broker_id, list(planes), is_old=broker_id in set(old))
+    return made
+
+
+def cut_off_with_one_controller(at: float, made: Shop) -> None:
+    """The first controller and the master lose all else."""
+    alone, *others = made.fences[1].planes
+    made.run(at)
+    alone.reads_until = at
+    made.fences[1].planes = [alone]
+    for broker_id in (2, 3):
+        made.fences[broker_id].planes = others
+    made.separate(1, 2, 3)
+
+
+@given(
+    timeout=st.integers(5, 200).map(lambda tenths: tenths * 100),
+    at=st.floats(5.5, 8.0),
+    latency=st.floats(0.0, 0.4),
+    phase=st.floats(0.0, 0.5),
+)
+def test_a_master_that_is_cut_off_with_a_controller_dies_before_another_is_elected(
+    timeout: int, at: float, latency: float, phase: float
+) -> None:
+    rules = rules_of(timeout)
+    made = shop([Plane(latency=latency, phase=phase), Plane()], rules=rules)
+    cut_off_with_one_controller(at, made)
+    assert made.killed_at is None
+    made.run(at + earliest_election_seconds(rules) - 2 * TICK)
+    assert made.killed_at is not None
+    assert made.fences[2].killed_at is made.fences[3].killed_at is None
+
+
+def test_without_the_controllers_word_it_lives_as_with_a_controller_of_an_earlier_release() -> None:
+    made = shop([Plane(silence_of=lambda _: 0.0), Plane()])
+    cut_off_with_one_controller(6.0, made)
+    made.run(60.0)
+    assert made.killed_at is None
+
+
+@pytest.mark.parametrize("old", [(), (2,), (2, 3), (1,), (1, 2, 3)])
+def test_an_outage_of_the_api_kills_no_master(old: tuple[int, ...]) -> None:
+    """An hour of it, with controllers whose last reads lie apart, and pods of an earlier release."""
+    planes = [Plane(phase=0.1), Plane(latency=0.3, phase=0.3), Plane()]
+    made = shop(planes, old=old)
+    made.run(20.0)
+    for plane in planes:
+        plane.reads_until = 20.0
+    made.run(30.0)
+    made.run(3600.0, tick=0.1)
+    for lag, plane in enumerate(planes):
+        plane.reads_until, plane.phase = FOREVER, 0.1 * lag
+        made.run(made.now + 3.0)
+    made.run(3700.0)
+    assert [fence.killed_at for fence in made.fences.values()] == [None, None, None]
+
+
+@given(gaps=st.lists(st.lists(st.floats(0.1, 9.0), min_size=3, max_size=8), min_size=2, max_size=3))
+def test_a_brownout_of_the_api_kills_no_master(gaps: list[list[float]]) -> None:
+    """Each controller reaches the API now and then: all fences know the youngest contact of any."""
+
+    def course(steps: list[float]) -> Plane:
+        contacts = [0.0, 6.0, *itertools.accumulate(steps, initial=6.5)]
+        return Plane(silence_of=lambda now: now - max(each for each in contacts if each <= now))
+
+    made = shop([course(steps) for steps in gaps])
+    made.run(40.0)
+    assert made.killed_at is None
+
+
+def test_the_loss_of_a_slave_in_sync_ends_the_excuse() -> None:
+    """It can't be told from a slave on the other side of a cut (ADR 8, What it does not)."""
+    planes = [Plane(), Plane()]
+    made = shop(planes)
+    made.run(10.0)
+    for plane in planes:
+        plane.reads_until = 10.0
+    made.run(100.0)
+    del made.fences[3]
+    made.run(110.0)
+    assert made.killed_at is not None
+    assert RULES.left_after_excuse_seconds < made.killed_at - 100.0 < RULES.fence_timeout_seconds
+
+
+@pytest.mark.parametrize("old", [(2,), (3,), (2, 3)])
+def test_fences_of_an_earlier_release_on_the_other_side_excuse_nothing(old: tuple[int, ...]) -> None:
+    made = shop([Plane(), Plane()], old=old)
+    cut_off_with_one_controller(6.0, made)
+    made.run(6.0 + earliest_election_seconds(RULES) - 2 * TICK)
+    assert made.killed_at is not None
+
+
+def test_a_slave_that_reaches_the_other_side_first_finds_the_master_dead() -> None:
+    """The far controller hears the slave again, and elects it after ``fenceTimeout``."""
+    near, far = Plane(), Plane()
+    made = shop([near])
+    made.run(10.0)
+    near.reads_until = 10.0
+    made.run(60.0)
+    assert made.killed_at is None, "no controller hears another that could be elected"
+    made.fences[3].planes = [near, far]
+    made.run(60.0 + RULES.fence_timeout_seconds - 2 * TICK)
+    assert made.killed_at is not None
+
+
+@pytest.mark.parametrize("broker_id", [1, 2])
+def test_a_fence_that_starts_again_in_an_outage_of_the_api_kills_nothing(broker_id: int) -> None:
+    """Its clock is what the controllers report, so it is past the bound at the first answer."""
+    planes = [Plane(), Plane()]
+    made = shop(planes)
+    made.run(10.0)
+    for plane in planes:
+        plane.reads_until = 10.0
+    made.run(100.0)
+    made.add(broker_id, planes, again=True)
+    made.run(200.0)
+    assert made.killed_at is None
+    no_contact = made.fences[broker_id].core.no_contact_for_seconds(made.now)
+    assert no_contact == pytest.approx(190.0, abs=1.0)
+
+
+def test_a_fence_that_starts_again_in_the_cut_kills_once_another_answers_that_it_hears_the_api() -> None:
+    near, far = Plane(), Plane()
+    made = shop([near, far])
+    made.run(10.0)
+    near.reads_until = 10.0
+    made.add(1, [near], again=True)
+    made.run(10.0 + earliest_election_seconds(RULES) - 2 * TICK)
+    assert made.killed_at is not None
+
+
+def test_a_fence_of_a_new_pod_kills_nothing_before_it_has_heard_of_contact() -> None:
+    """Nothing was granted to its broker: that takes a commit."""
+    core = FenceCore(RULES, started_at=0.0)
+    for period in range(200):
+        now = 1.0 + period * 0.5
+        core.controller_answered(now, told(1), asked_at=now, api_silence_seconds=100.0 + now)
+        core.peer_answered(now, 2, 0.1, 0.1)
+        core.peer_answered(now, 3, 0.1, 0.1)
+        assert core.look(now) is None
+    assert core.asks_others(now) == ()
+
+
+def master_without_contact(*, for_seconds: float, words: dict[int, float | None]) -> FenceCore:
+    """Return a fence whose controller lost the API at 0; the others answered at 0 that they hear one, and now these words."""
+    core = FenceCore(RULES, started_at=-100.0)
+    for broker_id in (2, 3):
+        core.controller_answered(0.0, told(1), asked_at=0.0)
+        core.peer_answered(0.0, broker_id, 0.0, 0.0)
+    now = 0.5
+    while now <= for_seconds:
+        core.controller_answered(now, told(1), asked_at=now, api_silence_seconds=now)
+        for broker_id, word in words.items():
+            core.peer_answered(now, broker_id, 0.1, word)
+        if core.look(now) is not None:
+            return core
+        now += 0.5
+    return core
+
+
+def test_after_the_kill_only_contact_that_is_younger_arms_it_again() -> None:
+    """Its controller goes on naming the broker from its copy, and the broker's next process has no role."""
+    core = master_without_contact(for_seconds=6.0, words={})
+    assert core.look(6.0) is not None
+    core.killed(6.0)
+    for now in (6.5, 20.0, 100.0):
+        core.controller_answered(now, told(1), asked_at=now, api_silence_seconds=now)
+        assert core.look(now) is None
+        assert core.look(now + 0.2) is None
+    core.controller_answered(101.0, told(1), asked_at=101.0, api_silence_seconds=0.3)
+    assert core.look(101.1) is None
+    for now in (103.0, 104.0, 105.0, 105.5):
+        core.controller_answered(now, told(1), asked_at=now, api_silence_seconds=now - 100.7)
+        verdict = core.look(now)
+    assert verdict is not None
+    assert "no controller that reached the Kubernetes API for 4.8 s" in verdict.why
+
+
+@pytest.mark.parametrize(
+    ("role", "dies"), [(LocalRole.MASTER, True), (LocalRole.SILENT, True), (LocalRole.UNKNOWN, True), (LocalRole.SLAVE, False)]
+)  # fmt: skip
+def test_a_broker_that_has_stepped_down_lives(role: LocalRole, *, dies: bool) -> None:
+    core = master_without_contact(for_seconds=4.0, words={})
+    assert core.asks_local(4.0)
+    core.local_answered(4.1, role, process_age_seconds=100.0)
+    core.controller_answered(4.8, told(1), asked_at=4.8, api_silence_seconds=4.8)
+    assert (core.look(4.8) is not None) is dies
+
+
+def test_a_slave_of_the_record_lives() -> None:
+    core = FenceCore(RULES, started_at=-100.0)
+    for now in range(20):
+        core.controller_answered(now, told(2), asked_at=now, api_silence_seconds=now)
+        core.peer_answered(now, 1, 0.1, 0.1)
+        core.peer_answered(now, 3, 0.1, 0.1)
+        assert core.look(now) is None
+
+
+@pytest.mark.parametrize(
+    ("word", "dies"),
+    [(None, False), (0.3, True), (2.7, True), (2.95, False), (5.0, False), (2**32 / 1000, False)],
+    ids=["an earlier release", "it hears one", "cut off later", "with us", "before us", "never any contact"],
+)
+def test_the_word_of_another_fence(word: float | None, *, dies: bool) -> None:
+    core = FenceCore(RULES, started_at=-100.0)
+    core.controller_answered(0.0, told(1), asked_at=0.0)
+    for now, said in ((1.3, 1.3), (4.9, word)):
+        core.controller_answered(now, told(1), asked_at=now, api_silence_seconds=now)
+        core.peer_answered(now, 2, 0.1, None if word is None else said)
+        core.peer_answered(now, 3, 0.1, now)
+        verdict = core.look(now)
+    assert (verdict is not None) is dies
+
+
+def test_a_fence_that_never_answered_shows_no_cut() -> None:
+    """The port is closed for datagrams, or a pod has no fence: an outage of the API would kill each such master."""
+    core = FenceCore(RULES, started_at=-100.0)
+    for period in range(200):
+        now = period * 0.5
+        core.controller_answered(now, told(1), asked_at=now, api_silence_seconds=now)
+        core.peer_answered(now, 2, 0.1, now)
+        assert core.look(now) is None
+
+
+def test_a_lost_datagram_makes_no_fence_an_old_one() -> None:
+    """It answered in today's form: the earlier one alone, whose word is about controllers, excuses nothing."""
+    core = master_without_contact(for_seconds=20.0, words={2: None, 3: None})
+    assert core.look(20.0) is not None
+    later = FenceCore(RULES, started_at=-100.0)
+    later.peer_answered(-KNOWS_THE_FORM_SECONDS, 2, 0.1, 0.1)
+    for period in range(20):
+        now = period * 0.5
+        later.controller_answered(now, told(1, brokers=(1, 2)), asked_at=now, api_silence_seconds=now)
+        later.peer_answered(now, 2, 0.1, None)
+        assert later.look(now) is None, "its image was put back"
+
+
+def test_a_starved_fence_asks_before_it_kills() -> None:
+    """It could ask nothing until past the bound. The answer that waited in its socket is older than that, the next one is not."""
+    core = FenceCore(RULES, started_at=-100.0)
+    core.controller_answered(0.0, told(1), asked_at=0.0, api_silence_seconds=0.4)
+    for broker_id in (2, 3):
+        core.peer_answered(-1.0, broker_id, 0.1, 0.1)
+    core.woke(4.2, 4.2, starved_seconds=4.2)
+    assert core.look(4.2) is None
+    core.controller_answered(4.3, told(1), asked_at=4.3, api_silence_seconds=0.2)
+    assert core.look(4.3 + 2.0) is None
+
+
+@pytest.mark.parametrize("timeout", range(500, 20_001, 100))
+def test_a_starved_fence_that_asks_first_is_still_in_time(timeout: int) -> None:
+    rules = rules_of(timeout)
+    assert rules.bound_seconds + rules.answering_seconds + 2 * TICK <= earliest_election_seconds(rules)
+    assert rules.answering_seconds >= 4 * PEERS_PERIOD
+
+
+@pytest.mark.parametrize("timeout", range(500, 20_001, 500))
+def test_fences_that_learn_of_a_contact_one_after_the_other_count_as_cut_off_together(timeout: int) -> None:
+    """In a brownout: one has heard of the newest contact, the other asks its controllers a period later."""
+    rules = rules_of(timeout)
+    apart = rules.question_period_seconds + API_PERIOD
+    assert rules.bound_seconds - rules.blind_seconds(rules.bound_seconds) > apart
+    assert rules.left_after_excuse_seconds > apart
+
+
+def test_a_broker_is_no_known_slave_by_the_word_of_a_controller_without_contact() -> None:
+    """Its copy may be older than an election of this broker: an order to stop it waits."""
+    core = FenceCore(RULES, started_at=-100.0)
+    core.controller_answered(0.0, told(1, master=2), asked_at=0.0, api_silence_seconds=0.2)
+    assert core.is_known_as_slave(0.1)
+    core.controller_answered(2.0, told(1, master=2), asked_at=2.0, api_silence_seconds=2.2)
+    assert not core.is_known_as_slave(2.1)
+
+
+def test_a_controllers_silence_counts_back_from_the_question() -> None:
+    """A frozen controller answers as it wakes: its silence has grown, the question is as old as it is."""
+    core = FenceCore(RULES, started_at=-100.0)
+    core.controller_answered(4.0, told(1), asked_at=1.0, api_silence_seconds=3.2)
+    assert core.no_contact_for_seconds(4.0) == pytest.approx(6.2)
+    core.controller_answered(4.1, told(1), asked_at=4.0, api_silence_seconds=0.1)
+    assert core.no_contact_for_seconds(4.1) == pytest.approx(0.2)
+    core.controller_answered(4.2, told(1), asked_at=4.1, api_silence_seconds=50.0)
+    assert core.no_contact_for_seconds(4.2) == pytest.approx(0.3), "of any controller"
