@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from brokergroup_operator.controller.change.fencing import Fencer
+from brokergroup_operator.controller.detect.api_contact import ApiContact
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.group.group import Group
 from brokergroup_operator.controller.plane import ControllerPlane
@@ -56,6 +57,7 @@ async def start_plane() -> AsyncIterator[StartPlane]:
         *,
         directory: FixedDirectory | None = None,
         fencer: Fencer | None = None,
+        contact: ApiContact | None = None,
         observer: Observer | None = None,
         **changes: object,
     ) -> ControllerPlane:
@@ -64,6 +66,7 @@ async def start_plane() -> AsyncIterator[StartPlane]:
             directory=directory or FixedDirectory(),
             settings=replace(QUICK, **changes),  # type: ignore[arg-type]
             fencer=fencer,
+            contact=contact,
             observer=observer,
         )
         planes.append(plane)

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from brokergroup_operator.controller.detect.api_contact import ApiContact
 from brokergroup_operator.controller.directory.pods import Peer
 from brokergroup_operator.controller.peers.broker_calls import live_minimum
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.controller.standalone import StandaloneSettings, run_standalone
-from brokergroup_operator.fence.watchman import CONTROLLERS
+from brokergroup_operator.fence.watchman import API_SILENCE, CONTROLLERS, api_silence_in
+from brokergroup_operator.kube.errors import ApiUnavailableError
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
@@ -180,6 +182,34 @@ async def test_the_answer_to_a_fence_lists_all_controllers(client: RemotingClien
     for peers, expected in ((planes, {CONTROLLERS: ";".join(planes)}), ((), {})):
         answer = await Asker(await start_plane(peer_addresses=peers), client)(1006, ["bn"])
         assert (answer.code, fields_of(answer)) == (0, expected)
+
+
+async def test_the_answer_to_a_fence_says_for_how_long_the_api_was_not_reached(
+    client: RemotingClient, start_plane: StartPlane
+) -> None:
+    """Without it a plane that is cut off with a master keeps that master alive, while another plane elects (docs/adr/0008)."""
+
+    async def read() -> None:
+        if not reached:
+            raise ApiUnavailableError("cut off")
+
+    reached = True
+    clock = asyncio.get_running_loop().time
+    contact = ApiContact(read, clock=clock)
+    ask_plane = Asker(await start_plane(contact=contact), client)
+
+    async def said() -> float:
+        return api_silence_in(await ask_plane(1006, ["bn"]))
+
+    assert fields_of(await ask_plane(1006, ["bn"])) == {API_SILENCE: "2147483647"}, "this process never reached it"
+    contact.start()
+    await asyncio.sleep(1.2)
+    assert await said() == pytest.approx(0.2, abs=0.01)
+    reached = False
+    cut_at = clock()
+    await asyncio.sleep(30.0)
+    assert cut_at - 0.5 <= clock() - await said() <= cut_at
+    await contact.stop()
 
 
 # ---- Only its own pod may send requests for a member that belongs to a pod.

@@ -73,8 +73,14 @@ class Flood:
 
 @pytest.mark.parametrize(
     "datagram",
-    [struct.pack(">4s8si", b"BGQ1", b"anything", 1) + b"orders", b"BGA1" + bytes(12), b"", OSError("ICMP")],
-    ids=["questions", "answers", "nothing", "refusals"],
+    [
+        struct.pack(">4s8si", b"BGQ2", b"anything", 1) + b"orders",
+        struct.pack(">4s8si", b"BGQ1", b"anything", 1) + b"orders",
+        b"BGA2" + bytes(16),
+        b"",
+        OSError("ICMP"),
+    ],
+    ids=["questions", "of an earlier release", "answers", "nothing", "refusals"],
 )
 def test_a_flood_does_not_keep_the_fence_from_looking(
     peers: Peers, datagram: bytes | OSError, monkeypatch: pytest.MonkeyPatch
@@ -97,6 +103,81 @@ def test_who_was_not_asked_is_not_believed(peers: Peers) -> None:
         for expected in ([(2, 7.0, 60.0, None)], []):
             other.sendto(b"BGA1" + nonce + struct.pack(">I", 60_000), at)
             assert peers.read(own_id=1, hears_none_for_seconds=1.0, no_contact_for_seconds=None) == expected
+
+
+def _receive(bound: socket.socket, *, how_many: int) -> dict[bytes, bytes]:
+    """Return the next datagrams by their tags."""
+    bound.settimeout(5)
+    return {data[:4]: data for data in (bound.recv(2048) for _ in range(how_many))}
+
+
+def test_a_fence_of_an_earlier_release_gets_the_answer_that_it_knows(peers: Peers) -> None:
+    """Its pod is as old as that release (docs/adr/0019)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as old:
+        old.bind((HOST, 0))
+        old.sendto(struct.pack(">4s8si", b"BGQ1", b"12345678", 1) + b"orders", peers.socket.getsockname())
+        select.select([peers.socket], [], [], 5.0)
+        assert peers.read(own_id=1, hears_none_for_seconds=1.5, no_contact_for_seconds=9.0) == []
+        old.settimeout(5)
+        assert old.recv(2048) == b"BGA1" + b"12345678" + struct.pack(">I", 1500)
+
+
+def test_a_fence_of_an_earlier_release_is_understood(peers: Peers) -> None:
+    """It drops the question that it does not know."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as old:
+        old.bind((HOST, 0))
+        peers.ask(Member(2, f"{HOST}:{old.getsockname()[1] - 2}", in_sync=True, alive=True), now=7.0)
+        asked = _receive(old, how_many=2)
+        assert {tag: data[12:] for tag, data in asked.items()} == {
+            tag: struct.pack(">i", 2) + b"orders" for tag in (b"BGQ1", b"BGQ2")
+        }
+        for nonce, expected in ((asked[b"BGQ2"][4:12], []), (asked[b"BGQ1"][4:12], [Word(2, 7.0, 60.0, None)])):
+            old.sendto(b"BGA1" + nonce + struct.pack(">I", 60_000), peers.socket.getsockname())
+            select.select([peers.socket], [], [], 5.0)
+            assert peers.read(own_id=1, hears_none_for_seconds=1.0, no_contact_for_seconds=1.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("no_contact", "heard"), [(9.0, 9.0), (-1.0, 0.0), (1e12, 2**32 / 1000)], ids=["a time", "of the future", "too long"]
+)
+def test_two_fences_of_this_release_say_both_times(no_contact: float, heard: float) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind((HOST, 0))
+        port = free.getsockname()[1]
+    asked, asker = (Peers(Address(f"127.77.2.{host}", port), "orders", lambda _: None) for host in (1, 2))
+    try:
+        asker.ask(Member(1, f"127.77.2.1:{port - FENCE_PORT_OFFSET}", in_sync=True, alive=True), now=5.0)
+        words: list[Word] = []
+        while len(words) < 2:
+            assert select.select([asked.socket, asker.socket], [], [], 5.0)[0]
+            asked.read(own_id=1, hears_none_for_seconds=4.0, no_contact_for_seconds=no_contact)
+            words += asker.read(own_id=2, hears_none_for_seconds=None, no_contact_for_seconds=None)
+        assert sorted(words, key=lambda word: word.no_contact_for_seconds is None) == [
+            Word(1, 5.0, 4.0, pytest.approx(heard, abs=0.002)),
+            Word(1, 5.0, 4.0, None),
+        ]
+    finally:
+        asked.close()
+        asker.close()
+
+
+@pytest.mark.parametrize(
+    "datagram",
+    [b"BGQ2", b"BGQ2" + bytes(8) + struct.pack(">i", 2) + b"orders", b"BGQ2" + bytes(8) + struct.pack(">i", 1) + b"payments",
+     b"BGA2" + bytes(12), b"BGA2" + bytes(16), b"BGA2" + bytes(17), b"BGQ3" + bytes(8) + struct.pack(">i", 1) + b"orders"],
+    ids=["short", "another broker", "another group", "a short answer", "not asked", "a long answer", "of a later release"],
+)  # fmt: skip
+def test_any_other_datagram_between_fences_is_dropped(peers: Peers, datagram: bytes) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind((HOST, 0))
+        other.sendto(datagram, peers.socket.getsockname())
+        other.sendto(struct.pack(">4s8si", b"BGQ2", b"12345678", 1) + b"orders", peers.socket.getsockname())
+        select.select([peers.socket], [], [], 5.0)
+        while (words := peers.read(own_id=1, hears_none_for_seconds=1.0, no_contact_for_seconds=2.0)) == []:
+            if select.select([other], [], [], 0.01)[0]:
+                break
+        assert words == []
+        assert other.recv(2048) == b"BGA2" + b"12345678" + struct.pack(">II", 1000, 2000), "the one that it can answer"
 
 
 def test_where_addresses_lead_to_no_fence_the_pods_are_asked_and_only_the_right_one_answers() -> None:

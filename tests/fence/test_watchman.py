@@ -16,7 +16,7 @@ from brokergroup_operator.fence import watchman as under_test
 from brokergroup_operator.fence.decide import LocalRole, Member, Told
 from brokergroup_operator.fence.processes import BrokerProcesses
 from brokergroup_operator.fence.settings import FenceSettings
-from brokergroup_operator.fence.watchman import CONTROLLERS, Watchman, local_role
+from brokergroup_operator.fence.watchman import API_SILENCE, CONTROLLERS, Watchman, api_silence_in, local_role
 from rocketmq_remoting.address import Address
 from rocketmq_remoting.codec import FrameDecoder, encode
 from rocketmq_remoting.codes import ResponseCode
@@ -74,12 +74,12 @@ class Scene:
         )
         self.watchman = Watchman(self.settings)
 
-    def question(self) -> RemotingCommand:
+    def question(self, wait_seconds: float = TURN_SECONDS) -> RemotingCommand:
         """Run turns until the controller gets a question."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while time.monotonic() < deadline:
             self.clock.seconds += TURN_SECONDS
-            self.watchman.turn(TURN_SECONDS)
+            self.watchman.turn(wait_seconds)
             if self._connection is None:
                 self._connection = self._listening.accept()[0]
                 self._connection.settimeout(0)
@@ -90,7 +90,9 @@ class Scene:
                 continue
         raise AssertionError("the controller was not asked")
 
-    def answer(self, question: RemotingCommand, *, controllers: str = "", epoch: int = 1) -> None:
+    def answer(
+        self, question: RemotingCommand, *, controllers: str = "", epoch: int = 1, api_silence: str = ""
+    ) -> None:
         """Send "you are master", which waits in the socket until the next turn. `controllers`: the answer's list."""
         assert self._connection is not None
         own = ReplicaIdentity("orders", 1, f"{HOST}:{PORT}", alive=True)
@@ -98,8 +100,14 @@ class Scene:
             1, own.broker_address, epoch, 1, (own, ReplicaIdentity("orders", 2, "127.0.0.2:1", alive=True)), ()
         )
         body = BrokerReplicasInfoBody({"orders": info}).encode()
-        listed = {CONTROLLERS: controllers} if controllers else None
-        self._connection.sendall(encode(question.answer(ResponseCode.SUCCESS, ext_fields=listed, body=body)))
+        fields = {name: value for name, value in ((CONTROLLERS, controllers), (API_SILENCE, api_silence)) if value}
+        self._connection.sendall(encode(question.answer(ResponseCode.SUCCESS, ext_fields=fields or None, body=body)))
+
+    def question_is_answered(self, *, api_silence: str) -> None:
+        """Answer the next question, and let the fence read that."""
+        self.answer(self.question(wait_seconds=0.001), api_silence=api_silence)
+        self.clock.seconds += TURN_SECONDS
+        self.watchman.turn(TURN_SECONDS)
 
     @property
     def address(self) -> str:
@@ -215,6 +223,66 @@ def test_beside_a_controller_whose_record_is_old_the_others_are_asked(scene: Sce
         scene.answer(scene.question(), epoch=1)
         scene.question()
         other.accept()[0].close()
+
+
+@pytest.mark.parametrize(("api_silence", "asks_others"), [("700", False), ("750", True), ("", False), ("soon", False)])
+def test_beside_a_controller_that_does_not_reach_the_api_the_others_are_asked(
+    scene: Scene, api_silence: str, *, asks_others: bool
+) -> None:
+    """One that can elect may hear this fence: half of the isolation time, 1.5 s, is the most that its word is worth alone."""
+    with socket.create_server((HOST, 0)) as other:
+        other.settimeout(0)
+        scene.answer(scene.question(), controllers=f"{scene.address};{HOST}:{other.getsockname()[1]}")
+        scene.answer(scene.question())
+        with pytest.raises(BlockingIOError):
+            other.accept()
+        scene.answer(scene.question(), api_silence=api_silence)
+        scene.question()
+        if asks_others:
+            other.accept()[0].close()
+        else:
+            with pytest.raises(BlockingIOError):
+                other.accept()
+
+
+def test_a_master_whose_controller_does_not_reach_the_api_is_killed_once(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The other fence answered before the cut, and does not any more. Its controller goes on naming the broker."""
+    scene.answer(scene.question())
+    scene.question_is_answered(api_silence="100")
+    scene.watchman.core.peer_answered(scene.clock.seconds, 2, 0.1, 0.1)
+    began = scene.clock.seconds
+    while scene.clock.seconds < began + 4.2 - 0.5:
+        scene.question_is_answered(api_silence=str(int((scene.clock.seconds - began) * 1000)))
+    assert not killed(capsys)
+    while scene.clock.seconds < began + 4.5:
+        scene.question_is_answered(api_silence=str(int((scene.clock.seconds - began) * 1000)))
+    assert killed(capsys)
+    while scene.clock.seconds < began + 10.0:
+        scene.question_is_answered(api_silence=str(int((scene.clock.seconds - began) * 1000)))
+    assert not killed(capsys)
+
+
+def test_the_other_fences_are_met_while_nothing_is_in_doubt(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one that never answered, silence shows no cut."""
+    asked: list[int] = []
+    monkeypatch.setattr(scene.watchman._peers, "ask", lambda member, **_: asked.append(member.broker_id))
+    began = scene.clock.seconds
+    while scene.clock.seconds < began + 21.0:
+        scene.question_is_answered(api_silence="100")
+    assert set(asked) == {2}
+    assert 4 <= len(asked) <= 5
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0", 0.0), ("1500", 1.5), ("2147483647", 2147483.647), ("9" * 5000, 2147483.647), ("", 0.0), ("-1", 0.0), ("1.5", 0.0),
+     ("٣", 0.0), ("²", 0.0), ("inf", 0.0), (" 1500", 0.0)],
+)  # fmt: skip
+def test_the_field_of_a_controllers_silence(text: str, seconds: float) -> None:
+    assert api_silence_in(RemotingCommand(ResponseCode.SUCCESS, ext_fields={API_SILENCE: text})) == seconds
+    assert api_silence_in(RemotingCommand(ResponseCode.SUCCESS)) == 0.0
 
 
 def test_a_controller_that_is_listed_no_more_is_asked_no_more(scene: Scene) -> None:
