@@ -42,7 +42,9 @@ async def fields_for_fences(address: str) -> dict[str, str]:
         async with asyncio.timeout(DEADLINE_SECONDS):
             while True:
                 try:
-                    answer: RemotingCommand = await client.invoke(address, controller_question("orders"), timeout_seconds=2.0)
+                    answer: RemotingCommand = await client.invoke(
+                        address, controller_question("orders"), timeout_seconds=2.0
+                    )
                 except RemotingError:  # it does not listen yet
                     await asyncio.sleep(0.05)
                     continue
@@ -59,7 +61,10 @@ async def test_its_answers_to_the_fences_say_for_how_long_it_has_not_reached_the
     address = f"127.0.0.1:{free_port()}"
     async with server_with_kinds(our_definitions()) as server:
         options = OperatorOptions(
-            kubeconfig=kubeconfig(server.url, tmp_path), listen=address, advertise=address, controller_addresses=[address]
+            kubeconfig=kubeconfig(server.url, tmp_path),
+            listen=address,
+            advertise=address,
+            controller_addresses=[address],
         )
         stop = asyncio.Event()
         running = asyncio.create_task(run_operator(options, SecuritySettings(open_admin=True), None, stop))

@@ -60,7 +60,9 @@ async def contact(server: Api) -> AsyncIterator[ApiContact]:
     await made.stop()
 
 
-async def test_the_silence_counts_from_the_beginning_of_the_last_answered_read(server: Api, contact: ApiContact) -> None:
+async def test_the_silence_counts_from_the_beginning_of_the_last_answered_read(
+    server: Api, contact: ApiContact
+) -> None:
     server.latency = 0.3
     assert contact.silence_seconds() == float("inf")
     contact.start()

@@ -83,7 +83,13 @@ class ControllerPlane(GroupVerbs):
             dialled_at=groups.dialled_at,
             receiver_check=ReceiverCheck(groups, directory),
         )
-        services = Services(settings=settings, observer=observer, calls=calls, planes=Planes(self._client, settings))
+        services = Services(
+            settings=settings,
+            observer=observer,
+            calls=calls,
+            planes=Planes(self._client, settings),
+            api_silence_seconds=None if contact is None else contact.silence_seconds,
+        )
         self._executor = executor = Executor(services)
         self._watch = master_watch.MasterWatch(services, directory=directory, guard=self._guard)
         recovery = record_watch.Recovery(services)
@@ -106,7 +112,6 @@ class ControllerPlane(GroupVerbs):
             silent_members=self._silent_members,
             failover=failover,
             switchover=switchover,
-            contact=contact,
             on_connection_closed=self._connection_closed,
         )
         self._server = RemotingServer(

@@ -10,7 +10,7 @@ interval older than the cut. A master that dies before that does no harm. Six ca
   operators. As soon as one of them hears a controller again, or is heard no more itself, this excuse ends, and a shorter time
   than ``fenceTimeout`` is left.
 * *Cut off together with its controllers*: those that answer have not reached the Kubernetes API for ``bound_seconds``, and
-  another one, on the other side of the cut, may elect. The same excuse holds: in an outage of the API no controller can (contact.py).
+  another one, on the other side of the cut, may elect. The same excuse holds: in an outage of the API none can (contact.py).
 * *Frozen*: we ourselves did not run, and not for want of a processor. The broker beside us did not run either, and is about
   to process what waits in its sockets. The fence kills without a question.
 * *Starved*: we did not run because others had the processor, so we could not ask. That time is excused, but only up to
@@ -298,7 +298,7 @@ class FenceCore:
     def is_known_as_slave(self, now: float) -> bool:
         """Whether a controller has just named another broker as master, and ours has stepped down if it was master.
 
-        False in doubt: a fence that has just started, or hears no controller that reaches the Kubernetes API, may be beside a master.
+        False in doubt: a fence that has just started, or hears no controller that reaches the API, may be beside a master.
         """
         if self.told is None or self.told.master_id is None or self._told_at is None or self.role_word != "slave":
             return False

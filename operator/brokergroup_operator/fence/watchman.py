@@ -294,7 +294,7 @@ def controllers_in(answer: RemotingCommand) -> tuple[Address, ...]:
 
 
 def api_silence_in(answer: RemotingCommand) -> float:
-    """Return for how many seconds the controller had not reached the Kubernetes API; 0 if its release does not say it, or no number."""
+    """Return for how many seconds the controller had not reached the Kubernetes API; 0 without a readable number."""
     text = (answer.ext_fields or {}).get(API_SILENCE, "")
     if not (text.isascii() and text.isdecimal()):
         return 0.0

@@ -116,6 +116,8 @@ class Services:
     observer: Observer
     calls: BrokerCalls
     planes: Planes
+    # None: the records are not in Kubernetes.
+    api_silence_seconds: Callable[[], float] | None = None
     tasks: BackgroundTasks = field(default_factory=BackgroundTasks)
 
 

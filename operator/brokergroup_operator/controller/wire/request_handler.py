@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.change.switchover import Switchover
-    from brokergroup_operator.controller.detect.api_contact import ApiContact
     from brokergroup_operator.controller.directory.group_directory import GroupBinding, GroupDirectory
     from brokergroup_operator.controller.directory.pods import Peer
     from brokergroup_operator.controller.group.groups import Groups
@@ -80,13 +79,13 @@ class RequestHandler(Part):
         silent_members: SilentMembers,
         failover: Failover,
         switchover: Switchover,
-        contact: ApiContact | None,
         on_connection_closed: Callable[[int, Iterable[Group]], None],
     ) -> None:
         super().__init__(services)
         self._groups, self._directory, self._holdings = groups, directory, holdings
         self._failover, self._switchover, self._silent_members = failover, switchover, silent_members
-        self._contact, self._on_connection_closed = contact, on_connection_closed
+        self._api_silence_seconds = services.api_silence_seconds
+        self._on_connection_closed = on_connection_closed
         # At most 10 lines a minute, then one line with how many were left out.
         self._refusals = LineLimit(10)
         self._replays = access.ReplayGuard()
@@ -424,9 +423,9 @@ class RequestHandler(Part):
         """
         listed = (STOPPING_GROUPS, stopping), (CONTROLLERS, self._settings.peer_addresses)
         told = {name: ";".join(values) for name, values in listed if values}
-        if self._contact is not None:
+        if self._api_silence_seconds is not None:
             # Now, after all waiting: the fence counts back from its question, which is older.
-            silence = min(self._contact.silence_seconds() * 1000, LONGEST_API_SILENCE_MILLISECONDS)
+            silence = min(self._api_silence_seconds() * 1000, LONGEST_API_SILENCE_MILLISECONDS)
             told[API_SILENCE] = str(math.ceil(silence))
         return told
 
