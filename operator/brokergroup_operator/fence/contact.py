@@ -95,7 +95,7 @@ class ContactClock:
             if word is None:
                 # It never answered: it has no fence, or no datagrams pass. Its silence shows no cut.
                 continue
-            blind_seconds = self.rules.blind_seconds(word.at - contact_at)
+            blind_seconds = self.rules.out_of_contact_seconds(word.at - contact_at)
             if word.no_contact_for_seconds is not None and word.no_contact_for_seconds < blind_seconds:
                 return None
             if now - word.at > self.rules.question_period_seconds:

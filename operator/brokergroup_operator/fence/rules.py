@@ -12,6 +12,8 @@ _SHARE_BEFORE_ASKING: Final = 0.5
 _QUESTIONS_IN_ISOLATION: Final = 5
 # Share of fenceTimeout in which the other fences, once asked, have answered. With the two thirds it ends before an election.
 _SHARE_FOR_ANSWERS: Final = 1 / 6
+# A period between two questions, and half of one for the controller's answer and the other fence's.
+_PERIODS_TO_LEARN: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +77,12 @@ class FenceRules:
             self.left_after_excuse_seconds, self.fence_timeout_seconds - self.heartbeat_interval_seconds
         )
         return max(self.asking_others_after_seconds, max(self.isolation_seconds, silence_seconds) - later_seconds)
+
+    def out_of_contact_seconds(self, silence_seconds: float) -> float:
+        """Return the same for controllers that reached the Kubernetes API.
+
+        A fence that hears one of those may know of an old contact only: it goes on asking a controller whose contact is up to
+        ``asking_others_after_seconds`` old, and learned of it a period ago. Its word must not excuse until after an election.
+        """
+        learned_seconds = self.asking_others_after_seconds + _PERIODS_TO_LEARN * self.question_period_seconds
+        return max(learned_seconds, self.blind_seconds(silence_seconds))
