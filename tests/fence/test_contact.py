@@ -15,9 +15,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from brokergroup_operator.api.failover_fields import times_of
-from brokergroup_operator.fence.contact import KNOWS_THE_FORM_SECONDS
+from brokergroup_operator.fence.contact import MET_SECONDS
 from brokergroup_operator.fence.decide import FenceCore, LocalRole, Member, Told
 from brokergroup_operator.fence.rules import FenceRules
+from brokergroup_operator.fence.watchman import LONGEST_API_SILENCE_MILLISECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -301,6 +302,34 @@ def test_a_fence_that_starts_again_in_an_outage_of_the_api_kills_nothing(broker_
     assert no_contact == pytest.approx(190.0, abs=1.0)
 
 
+def test_so_does_one_beside_controllers_that_began_after_it_and_never_reached_the_api() -> None:
+    """Their silence has no length. What the other fences heard of the former controllers is old, and counts from its own start."""
+    planes = [Plane(), Plane()]
+    made = shop(planes)
+    made.run(10.0)
+    for plane in planes:
+        plane.reads_until = 10.0
+    made.run(40.0)
+    for plane in planes:
+        plane.silence_of = lambda _: LONGEST_API_SILENCE_MILLISECONDS / 1000
+    made.add(1, planes, again=True)
+    made.run(100.0)
+    assert made.killed_at is None
+    made.separate(1, 2, 3)
+    made.run(104.0)
+    assert made.killed_at is not None, "they may hear a controller now"
+
+
+def test_a_fence_that_starts_again_beside_controllers_that_know_no_group_kills_nothing() -> None:
+    """It knows no other fence that it could ask."""
+    core = FenceCore(RULES, started_at=0.0, heard_before=True)
+    for period in range(40):
+        now = period * 0.5
+        core.controller_answered(now, None, asked_at=now, api_silence_seconds=LONGEST_API_SILENCE_MILLISECONDS / 1000)
+        core.local_answered(now, LocalRole.MASTER, process_age_seconds=1000.0)
+        assert core.look(now) is None
+
+
 def test_a_fence_that_starts_again_in_the_cut_kills_once_another_answers_that_it_hears_the_api() -> None:
     near, far = Plane(), Plane()
     made = shop([near, far])
@@ -350,6 +379,8 @@ def test_after_the_kill_only_contact_that_is_younger_arms_it_again() -> None:
         assert core.look(now) is None
         assert core.look(now + 0.2) is None
     core.controller_answered(101.0, told(1), asked_at=101.0, api_silence_seconds=0.3)
+    for broker_id in (2, 3):
+        core.peer_answered(101.0, broker_id, 0.1, 0.1)
     assert core.look(101.1) is None
     for now in (103.0, 104.0, 105.0, 105.5):
         core.controller_answered(now, told(1), asked_at=now, api_silence_seconds=now - 100.7)
@@ -404,12 +435,26 @@ def test_a_fence_that_never_answered_shows_no_cut() -> None:
         assert core.look(now) is None
 
 
+@pytest.mark.parametrize(("quiet_for", "dies"), [(MET_SECONDS + 10.0, False), (10.0, True)])
+def test_a_fence_that_stopped_to_answer_long_before_shows_no_cut(quiet_for: float, *, dies: bool) -> None:
+    """The members' port was closed since, or the pod was made anew without a fence, or with a Python broker."""
+    planes = [Plane(), Plane()]
+    made = shop(planes)
+    made.run(20.0)
+    made.separate(1, 2, 3)
+    made.run(20.0 + quiet_for)
+    for plane in planes:
+        plane.reads_until = made.now
+    made.run(made.now + 60.0)
+    assert (made.killed_at is not None) is dies
+
+
 def test_a_lost_datagram_makes_no_fence_an_old_one() -> None:
     """It answered in today's form: the earlier one alone, whose word is about controllers, excuses nothing."""
     core = master_without_contact(for_seconds=20.0, words={2: None, 3: None})
     assert core.look(20.0) is not None
     later = FenceCore(RULES, started_at=-100.0)
-    later.peer_answered(-KNOWS_THE_FORM_SECONDS, 2, 0.1, 0.1)
+    later.peer_answered(-MET_SECONDS, 2, 0.1, 0.1)
     for period in range(20):
         now = period * 0.5
         later.controller_answered(now, told(1, brokers=(1, 2)), asked_at=now, api_silence_seconds=now)

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.fence.rules import FenceRules
 
-# For so long after a fence's answer in today's form its answers in the earlier one show nothing: the other datagram was lost. A
-# pod whose image was edited back to an earlier release is not understood for this long.
-KNOWS_THE_FORM_SECONDS: Final = 60.0
+# For so long after its last answer a fence counts as one that answers, and in today's form as one that knows it: an answer in the
+# earlier form alone shows nothing then, since the other datagram was lost. A pod whose image was edited back to an earlier release
+# is not understood for this long.
+MET_SECONDS: Final = 60.0
 
 
 class _Word(NamedTuple):
@@ -31,6 +32,7 @@ class ContactClock:
     """The time without a controller that reached the Kubernetes API, and what the other fences report of theirs."""
 
     rules: FenceRules
+    started_at: float
     # Contact of a later time arms the clock: a broker's process that began at this time had no role before.
     counts_from: float
     # The newest contact of any controller. None before the first answer.
@@ -49,7 +51,7 @@ class ContactClock:
         """Record another fence's answer; None: in the form of an earlier release."""
         if no_contact_for_seconds is not None:
             self._knew_the_form_at[broker_id] = asked_at
-        elif asked_at - self._knew_the_form_at.get(broker_id, float("-inf")) < KNOWS_THE_FORM_SECONDS:
+        elif asked_at - self._knew_the_form_at.get(broker_id, float("-inf")) < MET_SECONDS:
             return
         self._words[broker_id] = _Word(asked_at, no_contact_for_seconds)
 
@@ -72,7 +74,8 @@ class ContactClock:
             return None
         if self._doubted_since is None:
             self._doubted_since = now
-        excused_at = None if candidates is None else self._nobody_could_elect(now, self.at, candidates)
+        # Without an answer about the group no other fence is known that could be asked.
+        excused_at = now if candidates is None else self._nobody_could_elect(now, self.at, candidates)
         if excused_at is not None:
             self._excused_at = excused_at if self._excused_at is None else max(self._excused_at, excused_at)
         silence = now - self.at
@@ -92,10 +95,12 @@ class ContactClock:
         excused_at = now
         for broker_id in candidates:
             word = self._words.get(broker_id)
-            if word is None:
-                # It never answered: it has no fence, or no datagrams pass. Its silence shows no cut.
+            if word is None or contact_at - word.at > MET_SECONDS:
+                # It never answered, or not any more while all was well: it has no fence, or no datagrams pass. Its silence shows
+                # no cut.
                 continue
-            blind_seconds = self.rules.out_of_contact_seconds(word.at - contact_at)
+            # What controllers told before its start this fence may not know: those that reached the API last have perhaps ended.
+            blind_seconds = self.rules.out_of_contact_seconds(word.at - max(contact_at, self.started_at))
             if word.no_contact_for_seconds is not None and word.no_contact_for_seconds < blind_seconds:
                 return None
             if now - word.at > self.rules.question_period_seconds:

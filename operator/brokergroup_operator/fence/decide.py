@@ -155,7 +155,8 @@ class FenceCore:
 
     def __post_init__(self) -> None:
         self._armed = self.heard_before
-        self._contact = ContactClock(self.rules, counts_from=float("-inf") if self.heard_before else self.started_at)
+        counts_from = float("-inf") if self.heard_before else self.started_at
+        self._contact = ContactClock(self.rules, self.started_at, counts_from)
 
     # Observations.
 
