@@ -7,7 +7,7 @@ or does not reach the API.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -263,6 +263,51 @@ def test_the_loss_of_a_slave_in_sync_ends_the_excuse() -> None:
     made.run(110.0)
     assert made.killed_at is not None
     assert RULES.left_after_excuse_seconds < made.killed_at - 100.0 < RULES.fence_timeout_seconds
+
+
+def test_the_loss_of_a_member_that_is_not_in_sync_ends_no_excuse() -> None:
+    """It can join the SyncStateSet only where its master reaches a controller in contact."""
+    core = FenceCore(RULES, started_at=-100.0)
+    core.controller_answered(0.0, told(1), asked_at=0.0)
+    for period in range(800):
+        now = 0.1 * period
+        lost, noticed = now >= 60.0, now >= 60.0 + RULES.heartbeat_timeout_seconds
+        members = replace(told(1).members[2], in_sync=False, alive=not noticed)
+        answer = replace(told(1), members=(*told(1).members[:2], members))
+        core.controller_answered(now, answer, asked_at=now, api_silence_seconds=now)
+        for broker_id in (2,) if lost else (2, 3):
+            core.peer_answered(now, broker_id, 0.1, now)
+        assert core.look(now) is None
+
+
+def test_a_member_that_left_the_set_in_a_silence_is_not_asked_for() -> None:
+    """The API answers writes, and reads too late to count: the same controller's answers, of which one took longer on its way."""
+    core = FenceCore(RULES, started_at=-100.0)
+    core.controller_answered(0.0, told(1), asked_at=0.0)
+    for period in range(160):
+        now = 0.5 * period
+        left = replace(told(1).members[2], in_sync=now < 50.0, alive=now < 60.0)
+        answer = replace(told(1), members=(*told(1).members[:2], left))
+        core.controller_answered(now, answer, asked_at=now, api_silence_seconds=now + 0.3)
+        for broker_id in (2, 3) if now < 60.0 else (2,):
+            core.peer_answered(now, broker_id, 0.1, now)
+        assert core.look(now) is None
+
+
+def test_a_member_of_the_set_that_the_near_controller_has_not_heard_of_is_asked_for() -> None:
+    """It lost the API long before the cut, and answers from a copy of that time: the set then was the master alone."""
+    core = FenceCore(RULES, started_at=-100.0)
+    core.controller_answered(0.0, told(1, brokers=(1, 2)), asked_at=0.0, api_silence_seconds=0.2)
+    core.peer_answered(0.0, 2, 0.1, 0.2)
+    alone, joined = told(1, brokers=(1, 2)).members
+    old_copy = replace(told(1), members=(alone, replace(joined, in_sync=False, alive=False)))
+    now, verdict = 0.0, None
+    while verdict is None and now < 20.0:
+        now += 0.5
+        core.controller_answered(now, old_copy, asked_at=now, api_silence_seconds=30.0 + now)
+        verdict = core.look(now)
+    assert [member.broker_id for member in core.asks_others(now)] == [2]
+    assert now < earliest_election_seconds(RULES)
 
 
 @pytest.mark.parametrize("old", [(2,), (3,), (2, 3)])

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+    from brokergroup_operator.fence.decide import Member
     from brokergroup_operator.fence.rules import FenceRules
 
 # For so long after its last answer a fence counts as one that answers, and in today's form as one that knows it: an answer in the
@@ -37,6 +36,9 @@ class ContactClock:
     counts_from: float
     # The newest contact of any controller. None before the first answer.
     at: float | None = None
+    # The other members of the SyncStateSet, by the answer about the group that had the newest contact. None before any.
+    in_sync: tuple[Member, ...] | None = None
+    _told_at: float = float("-inf")
     _doubted_since: float | None = None
     _excused_at: float | None = None
     _words: dict[int, _Word] = field(default_factory=dict)
@@ -46,6 +48,12 @@ class ContactClock:
     def heard(self, contact_at: float) -> None:
         """Record that a controller answered which had reached the Kubernetes API at this time."""
         self.at = contact_at if self.at is None else max(self.at, contact_at)
+
+    def told(self, contact_at: float, in_sync: tuple[Member, ...]) -> None:
+        """Record a controller's SyncStateSet. One that lost the API before another may not know which member has joined since."""
+        # Two answers after the same contact may differ by the time that they were under way.
+        if contact_at >= self._told_at - self.rules.question_period_seconds:
+            self._told_at, self.in_sync = max(self._told_at, contact_at), in_sync
 
     def peer_answered(self, asked_at: float, broker_id: int, no_contact_for_seconds: float | None) -> None:
         """Record another fence's answer; None: in the form of an earlier release."""
@@ -67,15 +75,14 @@ class ContactClock:
         """Whether to ask the other fences and the broker."""
         return self.at is not None and self.at > self.counts_from and self.is_overdue(now)
 
-    def look(self, now: float, candidates: Iterable[int] | None) -> str | None:
-        """Return why the broker must die if it may be master, or None. ``candidates``: the other replicas that could be elected."""
+    def look(self, now: float) -> str | None:
+        """Return why the broker must die if it may be master, or None."""
         if self.at is None or not self.is_in_doubt(now):
             self._doubted_since = self._excused_at = None
             return None
         if self._doubted_since is None:
             self._doubted_since = now
-        # Without an answer about the group no other fence is known that could be asked.
-        excused_at = now if candidates is None else self._nobody_could_elect(now, self.at, candidates)
+        excused_at = self._nobody_could_elect(now, self.at)
         if excused_at is not None:
             self._excused_at = excused_at if self._excused_at is None else max(self._excused_at, excused_at)
         silence = now - self.at
@@ -90,11 +97,15 @@ class ContactClock:
             return None
         return f"{why}, and for {unexcused:.1f} s another replica may hear one"
 
-    def _nobody_could_elect(self, now: float, contact_at: float, candidates: Iterable[int]) -> float | None:
-        """Return when no replica could last be elected, by the others' answers (read late: in the past). None: one may be."""
+    def _nobody_could_elect(self, now: float, contact_at: float) -> float | None:
+        """Return when no replica could last be elected, by the others' answers (read late: in the past). None: one may be.
+
+        A member that is alive and not in sync joins the set only through a controller that the master reaches. Before any answer
+        about the group no other fence is known that could be asked.
+        """
         excused_at = now
-        for broker_id in candidates:
-            word = self._words.get(broker_id)
+        for member in self.in_sync or ():
+            word = self._words.get(member.broker_id)
             if word is None or contact_at - word.at > MET_SECONDS:
                 # It never answered, or not any more while all was well: it has no fence, or no datagrams pass. Its silence shows
                 # no cut.

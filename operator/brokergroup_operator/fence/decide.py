@@ -79,6 +79,10 @@ class Told:
         return self.own_id is not None and self.own_id == self.master_id
 
 
+def _others(told: Told) -> tuple[Member, ...]:
+    return tuple(member for member in told.members if member.broker_id != told.own_id)
+
+
 @dataclass(frozen=True, slots=True)
 class Kill:
     """The broker must die, and why."""
@@ -172,13 +176,15 @@ class FenceCore:
         """
         self._heard_at, self._excused_at = asked_at, None
         self._armed = True
-        self._contact.heard(asked_at - api_silence_seconds)
+        contact_at = asked_at - api_silence_seconds
+        self._contact.heard(contact_at)
         if told is None:
             return True
         if not self._is_believed(told, asked_at):
             return False
         self._highest_epoch = max(self._highest_epoch, told.master_epoch)
         self.told, self._told_at = told, asked_at
+        self._contact.told(contact_at, tuple(one for one in _others(told) if one.in_sync))
         self._note_whether_alone(now, told)
         if told.we_are_master or told.master_id is None:
             # Without a master it is not deposed yet: the next one that is named deposes it.
@@ -364,8 +370,7 @@ class FenceCore:
         return Kill(f"no controller for {silence:.1f} s")
 
     def _cut_off(self, now: float) -> Kill | None:
-        candidates = None if self.told is None else tuple(member.broker_id for member in self.candidates())
-        why = self._contact.look(now, candidates)
+        why = self._contact.look(now)
         if why is None or self._contact.at is None or not self._may_be_master(self._contact.at):
             return None
         return Kill(why)
@@ -411,11 +416,8 @@ class FenceCore:
         """
         if self.told is None:
             return ()
-        return tuple(
-            member
-            for member in self.told.members
-            if member.broker_id != self.told.own_id and (member.in_sync or member.alive)
-        )
+        found = [*(self._contact.in_sync or ()), *(one for one in _others(self.told) if one.in_sync or one.alive)]
+        return tuple({member.broker_id: member for member in found}.values())
 
     def _nobody_could_elect(self, now: float) -> float | None:
         """Return when no replica could last be elected, by the others' answers (read late: in the past). None: one may be."""
