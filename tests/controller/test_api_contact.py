@@ -88,6 +88,17 @@ async def test_an_api_that_does_not_answer_is_silent_and_is_asked_on(server: Api
     assert contact.silence_seconds() < 1.0
 
 
+async def test_an_api_that_takes_seconds_is_reached(server: Api, contact: ApiContact) -> None:
+    """No fence doubts it for as long as its bound, 4.5 s by default: it hears of a read up to two periods later."""
+    server.latency = 3.4
+    contact.start()
+    await asyncio.sleep(4.0)
+    for _ in range(100):
+        await asyncio.sleep(0.13)
+        assert contact.silence_seconds() <= server.latency + PERIOD_SECONDS + 0.01
+    assert server.most <= MOST_AT_A_TIME
+
+
 async def test_one_lost_read_holds_up_no_other(server: Api, contact: ApiContact) -> None:
     """Its connection may have died with an API server, of which there are others."""
     contact.start()

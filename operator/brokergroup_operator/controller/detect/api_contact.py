@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
 
 PERIOD_SECONDS: Final = 0.5
-READ_SECONDS: Final = 2.0
-MOST_AT_A_TIME: Final = 4
+# A slow API is no cut: an answer counts from its request, so it may take as long as the fences wait (4.5 s by default), but a period.
+READ_SECONDS: Final = 4.0
+# One each period, also while none is answered in time.
+MOST_AT_A_TIME: Final = 8
 # Of no group, so the answer is a short 404, and never an object of unknown size.
 NAME_THAT_NO_GROUP_HAS: Final = "brokergroup.dev.api-contact"
 
