@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
 
 PERIOD_SECONDS: Final = 0.5
-# A slow API is no cut: an answer counts from its request, so it may take as long as the fences wait (4.5 s by default), but a period.
+# A slow API is no cut: an answer counts from its request, so it may take almost as long as the fences wait (4.5 s by default).
 READ_SECONDS: Final = 4.0
 # One each period, also while none is answered in time.
 MOST_AT_A_TIME: Final = 8
