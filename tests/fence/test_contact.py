@@ -86,7 +86,7 @@ class Fence:
     def asks_controllers(self, now: float) -> None:
         if now < self.controllers_due:
             return
-        self.controllers_due = now + self.core.rules.question_period_seconds
+        self.controllers_due = now + self.core.question_period_seconds(now)
         asked = [self.current] if self.current in self.planes else list(self.planes)
         if self.current not in asked:
             self.current = None
@@ -236,7 +236,7 @@ def test_an_outage_of_the_api_kills_no_master(old: tuple[int, ...]) -> None:
 
 
 @given(
-    gaps=st.lists(st.lists(st.floats(0.1, 9.0), min_size=3, max_size=8), min_size=2, max_size=3),
+    gaps=st.lists(st.lists(st.floats(0.1, 16.0), min_size=3, max_size=8), min_size=2, max_size=3),
     timeout=st.sampled_from([500, 1000, 3000]),
 )
 def test_a_brownout_of_the_api_kills_no_master(gaps: list[list[float]], timeout: int) -> None:
@@ -247,7 +247,7 @@ def test_a_brownout_of_the_api_kills_no_master(gaps: list[list[float]], timeout:
         return Plane(silence_of=lambda now: now - max(each for each in contacts if each <= now))
 
     made = shop([course(steps) for steps in gaps], rules=rules_of(timeout))
-    made.run(40.0)
+    made.run(60.0)
     assert made.killed_at is None
 
 
@@ -544,6 +544,20 @@ def test_a_broker_is_no_known_slave_by_the_word_of_a_controller_without_contact(
     assert core.is_known_as_slave(0.1)
     core.controller_answered(2.0, told(1, master=2), asked_at=2.0, api_silence_seconds=2.2)
     assert not core.is_known_as_slave(2.1)
+
+
+def test_in_a_long_outage_of_the_api_controllers_are_asked_half_as_often() -> None:
+    """All fences ask all of them then. Without an answer as often as before: an excuse may be about to end."""
+    core = FenceCore(RULES, started_at=0.0)
+    for period in range(60):
+        core.controller_answered(
+            0.5 * period, told(1), asked_at=0.5 * period, api_silence_seconds=max(0.0, 0.5 * period - 10)
+        )
+    usual = RULES.question_period_seconds
+    assert core.question_period_seconds(29.6) == 2 * usual
+    assert core.question_period_seconds(31.0) == usual
+    core.controller_answered(31.0, told(1), asked_at=31.0, api_silence_seconds=RULES.outage_seconds - 0.1)
+    assert core.question_period_seconds(31.0) == usual
 
 
 def test_a_controllers_silence_counts_back_from_the_question() -> None:

@@ -71,6 +71,10 @@ class ContactClock:
         """Whether the controllers that answer may know less than the record has."""
         return self.at is None or now - self.at >= self.rules.asking_others_after_seconds
 
+    def is_silent_long(self, now: float) -> bool:
+        """Whether this is an outage of the API: after a cut the broker would be dead."""
+        return self.at is not None and now - self.at >= self.rules.outage_seconds
+
     def is_in_doubt(self, now: float) -> bool:
         """Whether to ask the other fences and the broker."""
         return self.at is not None and self.at > self.counts_from and self.is_overdue(now)

@@ -14,6 +14,7 @@ _QUESTIONS_IN_ISOLATION: Final = 5
 _SHARE_FOR_ANSWERS: Final = 1 / 6
 # A period between two questions, and half of one for the controller's answer and the other fence's.
 _PERIODS_TO_LEARN: Final = 1.5
+_LEAST_OUTAGE_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,11 @@ class FenceRules:
     def answering_seconds(self) -> float:
         """Return how long the other fences have for their first answer, also where this one could not ask before the bound."""
         return self.fence_timeout_seconds * _SHARE_FOR_ANSWERS
+
+    @property
+    def outage_seconds(self) -> float:
+        """Return the silence of the Kubernetes API that no master outlives after a cut, only in an outage."""
+        return max(_LEAST_OUTAGE_SECONDS, 2 * self.bound_seconds)
 
     @property
     def question_period_seconds(self) -> float:

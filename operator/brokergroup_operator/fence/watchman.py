@@ -156,7 +156,7 @@ class Watchman:
         for line in (*self._controllers.values(), self._broker):
             line.expire(now)
         if now >= self._controllers_due:
-            period = _LEAVING_PERIOD_SECONDS if self._leaving else self._rules.question_period_seconds
+            period = _LEAVING_PERIOD_SECONDS if self._leaving else self.core.question_period_seconds(now)
             self._controllers_due = now + period
             wanted = [*self._controllers] if self._current is None else [self._current]
             for line in [self._controllers[address] for address in wanted]:
