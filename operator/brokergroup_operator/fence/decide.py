@@ -320,8 +320,8 @@ class FenceCore:
     def question_period_seconds(self, now: float) -> float:
         """Return the time between two questions to a controller, or to all.
 
-        In an outage of the Kubernetes API all fences ask all controllers. After the first seconds of one that goes on, half as often:
-        what they ask about is when it ends, and an excuse lasts longer than that.
+        In an outage of the Kubernetes API all fences ask all controllers. After its first seconds half as often: their question is
+        when it ends, and an excuse lasts longer than that.
         """
         is_long = self._contact.is_silent_long(now)
         is_answered = self._silence_seconds(now) < self.rules.asking_others_after_seconds
