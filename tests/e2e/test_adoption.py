@@ -41,7 +41,7 @@ from tests.support.java_rig import JavaRig, eventually
 from tests.support.our_program import run
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
     from tests.e2e.java_house import ClusterHouse
@@ -291,9 +291,9 @@ async def leaves(house: ClusterHouse, old: OldBrokers, spec: dict[str, Any], con
         async with group.under_load():
             await group.until_acknowledged()
         await group.verify()
-        # Java slaves copy topics every 10 s, and `claims-back` refuses a member without them.
+        # Java slaves copy topics and subscription groups every 10 s, and `claims-back` refuses members that differ in them.
         stores = [old.folder / name for name in old.claims]
-        await eventually(lambda: all(has_topic(one) for one in stores), "every member has the topic")
+        await eventually(lambda: are_alike(stores), "every member has the same topics and subscription groups")
         asleep = {"spec": {"maintenance": {"hibernated": True}}}
         await house.api.patch(BROKER_GROUPS, old.group, asleep, namespace=NAMESPACE)
         await group.until(lambda: condition(group, "Hibernated") == ("True", "NothingRuns"), "nothing of it runs")
@@ -312,12 +312,24 @@ async def leaves(house: ClusterHouse, old: OldBrokers, spec: dict[str, Any], con
         await house.kill_operator(operator)
 
 
-def has_topic(store: Path) -> bool:
+def are_alike(stores: Sequence[Path]) -> bool:
+    """Whether all have the topic, and the same topics and subscription groups."""
+    first, *others = [
+        (
+            names_in(one, "topics.json", "topicConfigTable"),
+            names_in(one, "subscriptionGroup.json", "subscriptionGroupTable"),
+        )
+        for one in stores
+    ]
+    return TOPIC in first[0] and all(one == first for one in others)
+
+
+def names_in(store: Path, file: str, table: str) -> frozenset[str]:
     """Java replaces the file by deleting it and renaming another, so for a moment it is not there."""
     try:
-        return f'"{TOPIC}"' in (store / "config" / "topics.json").read_text()
+        return frozenset(json.loads((store / "config" / file).read_text())[table])
     except FileNotFoundError:
-        return False
+        return frozenset()
 
 
 async def test_a_broker_group_goes_to_a_java_controller_with_its_volumes(
