@@ -150,8 +150,8 @@ PROOFS = (
     program(
         "fence",
         "-m tests.fence.run",
-        "--freezes 3 --partitions 3 --outages 1 --control 0",
-        f"--freezes 30 --partitions 30 --outages 3 --control 12 --seed {TODAY}",
+        "--freezes 3 --partitions 3 --severed 2 --outages 1 --api-outages 1 --control 0",
+        f"--freezes 30 --partitions 30 --severed 10 --outages 3 --api-outages 3 --control 12 --seed {TODAY}",
         *("rocketmq", "netns"),
     ),
     program(

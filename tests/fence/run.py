@@ -1,13 +1,16 @@
 """Shows the fence with unmodified Java brokers (issue 6, item 6; ADR 8): frozen masters, cut-off masters, and a control
 without fences.
 
-    python -m tests.fence.run                                   30 freezes, 30 partitions, 12 unfenced freezes as the control
-    python -m tests.fence.run --freezes 3 --partitions 3 --control 3 --outages 1
+    python -m tests.fence.run           with the numbers below: a quarter of an hour and more
+    python -m tests.fence.run --freezes 3 --partitions 3 --severed 2 --control 3 --outages 1 --api-outages 1
 
 * *Freeze*: SIGSTOP of the master while sends wait in its sockets, SIGCONT after another master has acknowledged.
 * *Partition*: nftables drops all traffic of the master's pod with operator and replicas, clients still reach it; its node
   is cut off from the API too, so that only the fence in the pod is left.
-* *Outage*: the only operator is killed and restarted after several isolation timeouts: no master may die of it.
+* *Severed*: the master's pod is cut off together with one of the two operators: that one goes on answering its fence, and the
+  other elects. The fence must have killed the master before that.
+* *Outage*: all operators are killed and restarted after several isolation timeouts: no master may die of it.
+* *API outage*: the operators run on, and lose the API for as long: no master may die of it.
 * *Pause* (``--pauses``): broker and in-pod fence freeze together on a node that is cut off, the broker wakes first. The fence
   can then only be quick; pauses are counted separately.
 * *Control*: freezes without fences. They must lose messages, or the test proves nothing.
@@ -71,6 +74,8 @@ class Tally:
     failovers_ms: dict[str, list[float]] = field(default_factory=dict)
     killed_by_pod_fence: int = 0
     masters_lost_to_outages: int = 0
+    masters_lost_to_api_outages: int = 0
+    severed_dead_before_election: int = 0
     unfenced: int = 0
 
 
@@ -114,10 +119,11 @@ class Strikes:
                     raise ClusterError(f"cannot read the master's log: {error}") from error
             await asyncio.sleep(0.5)
 
-    async def _another_master(self, kind: str, epoch: int) -> None:
-        """Wait until another master acknowledges."""
+    async def _another_master(self, kind: str, epoch: int, *, elected: Callable[[], None] = lambda: None) -> None:
+        """Wait until another master acknowledges. ``elected`` is called as soon as the record names it."""
         began = asyncio.get_running_loop().time()
         await self.cluster.until("another master", lambda: self.cluster.group.master_epoch > epoch, ELECTED_SECONDS)
+        elected()
         count = len(self.ledger.acknowledgements)
         await self.cluster.until(
             "the new master acknowledges", lambda: len(self.ledger.acknowledgements) > count + 20, ELECTED_SECONDS
@@ -164,21 +170,66 @@ class Strikes:
             finally:
                 self.cluster.gate.open.set()
 
+    async def severed(self, master: int) -> None:
+        """Cut the master off together with one operator, with only the pod's fence."""
+        epoch, cluster = self.cluster.group.master_epoch, self.cluster
+        broker = cluster.pids(master)["broker"]
+        others = [cluster.address_of(other) for other in cluster.broker_ids() if other != master]
+        near, *far = cluster.operators.hosts
+        beyond = [*(address.rpartition(":")[0] for address in others if address is not None), *far]
+        namespaces = {
+            cluster.namespace_of(master): beyond,
+            cluster.network.namespace_of(near): [*beyond, cluster.network.node_ip],
+        }
+
+        def note() -> None:
+            self.tally.severed_dead_before_election += not is_running(broker)
+
+        cluster.gate.open.clear()
+        for namespace, addresses in namespaces.items():
+            cut_off(namespace, addresses)
+        try:
+            await self._another_master("severed", epoch, elected=note)
+            await asyncio.sleep(self.choose.uniform(0.0, 2.0))
+        finally:
+            for namespace in namespaces:
+                heal(namespace)
+            cluster.gate.open.set()
+
     async def outage(self, master: int) -> None:
-        """Kill the only controller for a while."""
-        epoch, killed = self.cluster.group.master_epoch, self._killed()
+        """Kill all controllers for a while."""
+        state = self._state()
         self.cluster.operators.kill()
         await asyncio.sleep(OUTAGE_SECONDS)
-        count = len(self.ledger.acknowledgements)
         self.cluster.operators.start()
+        self.tally.masters_lost_to_outages += await self._has_cost_a_master("an outage of the operators", state)
+
+    async def api_outage(self, master: int) -> None:
+        """Cut all controllers off from the API for a while; brokers and their fences still reach them."""
+        state, network = self._state(), self.cluster.network
+        namespaces = [network.namespace_of(host) for host in self.cluster.operators.hosts]
+        for namespace in namespaces:
+            cut_off(namespace, [network.node_ip])
+        try:
+            await asyncio.sleep(OUTAGE_SECONDS)
+        finally:
+            for namespace in namespaces:
+                heal(namespace)
+        self.tally.masters_lost_to_api_outages += await self._has_cost_a_master("an outage of the API", state)
+
+    def _state(self) -> tuple[int | None, int, int]:
+        return self.cluster.group.master_id, self.cluster.group.master_epoch, self._killed()
+
+    async def _has_cost_a_master(self, what: str, before: tuple[int | None, int, int]) -> bool:
+        """Watch for as long as the outage was, after its end."""
+        count = len(self.ledger.acknowledgements)
         await self.cluster.until(
             "acknowledged", lambda: len(self.ledger.acknowledgements) > count + 20, ELECTED_SECONDS
         )
         await asyncio.sleep(OUTAGE_SECONDS)
-        now = (self.cluster.group.master_id, self.cluster.group.master_epoch, self._killed())
-        if now != (master, epoch, killed):
-            say(f"an outage of the operator cost a master: {(master, epoch, killed)} -> {now}")
-            self.tally.masters_lost_to_outages += 1
+        if (now := self._state()) != before:
+            say(f"{what} cost a master: {before} -> {now}")
+        return now != before
 
     def _killed(self) -> int:
         return sum(line["event"] == "killed" for line in self.cluster.fence_log())
@@ -207,7 +258,9 @@ async def under_spies(
     failover = {"heartbeatTimeoutMilliseconds": HEARTBEAT_TIMEOUT_MS, "isolation": {"enabled": isolation}}
     spec = {"failover": failover, "version": options.java_version}
     name_server = read_yaml(REPOSITORY / "examples" / "nameserver.yaml")
-    async with java_cluster(folder, bridge=BRIDGE, subnet=SUBNET, name_server=name_server, spec=spec) as cluster:
+    async with java_cluster(
+        folder, bridge=BRIDGE, subnet=SUBNET, name_server=name_server, spec=spec, planes=2 if isolation else 1
+    ) as cluster:
         ledger, keys = Ledger(), itertools.count(1)
         name = cluster.group.name
         routes = [
@@ -231,6 +284,16 @@ async def under_spies(
             tally.unfenced += sum(bool(entry.get("unfenced")) for entry in cluster.incidents())
 
 
+def is_running(pid: int) -> bool:
+    """Whether the process runs: a zombie is dead."""
+    try:
+        return (
+            Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0] != "Z"
+        )
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def _empty(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -239,14 +302,19 @@ def _empty(folder: Path) -> None:
 async def run_all(options: argparse.Namespace, folder: Path) -> tuple[Tally, Tally]:
     """Run the fenced strikes on one cluster, and the control on another."""
     fenced, control = Tally(), Tally()
-    if options.freezes + options.partitions + options.outages + options.pauses:
+    strikes_with_fences = ("freezes", "partitions", "severed", "outages", "api_outages", "pauses")
+    if any(getattr(options, kind) for kind in strikes_with_fences):
         async with under_spies(folder / "fenced", fenced, options, isolation=True) as strikes:
             for _ in range(options.freezes):
                 await strikes.strike("freeze", strikes.freeze)
             for _ in range(options.partitions):
                 await strikes.strike("partition", strikes.partition)
+            for _ in range(options.severed):
+                await strikes.strike("severed", strikes.severed)
             for _ in range(options.outages):
                 await strikes.strike("outage", strikes.outage)
+            for _ in range(options.api_outages):
+                await strikes.strike("api outage", strikes.api_outage)
             for _ in range(options.pauses):
                 await strikes.strike("pause", strikes.pause)
     if options.control:
@@ -261,6 +329,7 @@ def verdict(fenced: Tally, control: Tally) -> dict[str, Any]:
     return {
         "freezes": fenced.struck.get("freeze", 0),
         "partitions": fenced.struck.get("partition", 0),
+        "severed": {"count": fenced.struck.get("severed", 0), "dead_first": fenced.severed_dead_before_election},
         "acked": fenced.acked,
         "lost": sum(lost for kind, lost in fenced.lost.items() if kind != "pause"),
         "unfenced_control_lost": control.lost.get("control", 0),
@@ -268,6 +337,10 @@ def verdict(fenced: Tally, control: Tally) -> dict[str, Any]:
         "control_freezes_with_loss": control.runs_with_loss.get("control", 0),
         "control_acked": control.acked,
         "operator_outages": {"count": fenced.struck.get("outage", 0), "masters_lost": fenced.masters_lost_to_outages},
+        "api_outages": {
+            "count": fenced.struck.get("api outage", 0),
+            "masters_lost": fenced.masters_lost_to_api_outages,
+        },
         "pauses": {"count": fenced.struck.get("pause", 0), "lost": fenced.lost.get("pause", 0)},
         "killed_in_pod": fenced.killed_by_pod_fence,
         "failover_ms": {kind: _figures(times) for kind, times in (fenced.failovers_ms | control.failovers_ms).items()},
@@ -283,7 +356,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--freezes", type=int, default=30)
     parser.add_argument("--partitions", type=int, default=30)
-    parser.add_argument("--outages", type=int, default=3, help="of the operator")
+    parser.add_argument("--severed", type=int, default=10, help="partitions of master and one operator together")
+    parser.add_argument("--outages", type=int, default=3, help="of the operators")
+    parser.add_argument("--api-outages", type=int, default=3)
     parser.add_argument("--pauses", type=int, default=0)
     parser.add_argument("--control", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
@@ -314,7 +389,9 @@ def main(arguments: list[str]) -> int:
     print(json.dumps(line))
     shown = line["control_freezes"] < ENOUGH_CONTROLS or line["unfenced_control_lost"] > 0
     asked = (line["freezes"], line["partitions"]) == (options.freezes, options.partitions)
-    held = line["lost"] == 0 and line["operator_outages"]["masters_lost"] == 0
+    asked = asked and (line["severed"]["count"], line["api_outages"]["count"]) == (options.severed, options.api_outages)
+    held = line["lost"] == 0 and line["severed"]["dead_first"] == options.severed
+    held = held and line["operator_outages"]["masters_lost"] == line["api_outages"]["masters_lost"] == 0
     return 0 if held and asked and shown and (fenced.acked > 0 or control.acked > 0) else 1
 
 
