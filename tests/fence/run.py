@@ -1,7 +1,7 @@
 """Shows the fence with unmodified Java brokers (issue 6, item 6; ADR 8): frozen masters, cut-off masters, and a control
 without fences.
 
-    python -m tests.fence.run           with the numbers below: a quarter of an hour and more
+    python -m tests.fence.run           with the full numbers (`--help`)
     python -m tests.fence.run --freezes 3 --partitions 3 --severed 2 --control 3 --outages 1 --api-outages 1
 
 * *Freeze*: SIGSTOP of the master while sends wait in its sockets, SIGCONT after another master has acknowledged.
