@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def incident(**changed: Any) -> dict[str, Any]:
-    return {"kind": "failover", "outcome": "completed", "epoch": 2, "writtenBy": "operator-0", **changed}
+    return {"kind": "failover", "outcome": "completed", "epoch": 2, "to": 1, "writtenBy": "operator-0", **changed}
 
 
 STATUS = {"master": {"epoch": 2}, "failovers": [{"epoch": 2}, {"epoch": 1}]}
@@ -41,7 +41,9 @@ STATUS = {"master": {"epoch": 2}, "failovers": [{"epoch": 2}, {"epoch": 1}]}
         (STATUS, [incident(outcome="incomplete")], {"incomplete": 1}, "expected one that is completed"),
         (STATUS, [incident()], {"completed": 1, "cancelled": 2}, "failovers_total rose by"),
         (STATUS, [incident(kind="switchover")], {"completed": 1}, "expected a failover"),
-        ({**STATUS, "master": {"epoch": 3}}, [incident()], {"completed": 1}, "no incident of epoch 3"),
+        ({**STATUS, "master": {"epoch": 3, "brokerId": 2}}, [incident()], {"completed": 1}, "no incident of epoch 3"),
+        ({**STATUS, "master": {"epoch": 3, "brokerId": 1}}, [incident()], {"completed": 1}, ""),
+        ({**STATUS, "master": {"epoch": 4, "brokerId": 1}}, [incident()], {"completed": 1}, "no incident of epoch 4"),
         ({**STATUS, "failovers": [{"epoch": 1}]}, [incident()], {"completed": 1}, "failovers[0].epoch is 1"),
         ({"master": {"epoch": 2}}, [incident()], {"completed": 1}, "failovers[0].epoch is None"),
     ],
