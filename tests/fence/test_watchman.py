@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.fence import watchman as under_test
-from brokergroup_operator.fence.decide import LocalRole, Member, Told
+from brokergroup_operator.fence.decide import FenceCore, LocalRole, Member, Told
 from brokergroup_operator.fence.processes import BrokerProcesses
 from brokergroup_operator.fence.settings import FenceSettings
 from brokergroup_operator.fence.watchman import API_SILENCE, CONTROLLERS, Watchman, api_silence_in, local_role
@@ -297,6 +297,23 @@ def test_without_a_readable_list_it_asks_those_that_it_knows(scene: Scene, liste
     """As of a controller of an earlier release."""
     scene.answer(scene.question(), controllers=listed)
     assert scene.asks() == {scene.address}
+
+
+def test_in_a_long_outage_of_the_api_each_round_asks_half_of_those_that_answer(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And all that do not: one of them may be across a cut, and elect. A round without any question would be one of silence."""
+    scene.answer(scene.question(), controllers=f"{scene.address};127.0.0.1:1;127.0.0.1:2", api_silence="60000")
+    scene.asks()
+    monkeypatch.setattr(FenceCore, "asks_half", lambda *_: True)
+    first, second, silent = scene.watchman._controllers.values()
+    first.has_answered, second.has_answered, silent.has_answered = True, True, False
+    rounds = [scene.watchman._wanted(scene.clock.seconds) for _ in range(3)]
+    assert sorted(map(len, rounds)) == [2, 2, 2]
+    assert all(silent in asked for asked in rounds)
+    assert (first in rounds[0], first in rounds[1]) in ((True, False), (False, True))
+    second.has_answered = False
+    assert scene.watchman._wanted(scene.clock.seconds) == [first, second, silent]
 
 
 def test_the_one_that_answers_is_asked_on_though_the_list_lacks_it(scene: Scene) -> None:

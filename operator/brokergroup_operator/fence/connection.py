@@ -44,6 +44,8 @@ class Line:
         self.address = address
         self.asked_at = 0.0
         """Time of the last question."""
+        self.has_answered = False
+        """Whether the last question had an answer."""
         self.not_understood: str | None = None
         """Why the peer's last bytes were unreadable (no frames, an untrusted certificate)."""
         self._book = book
@@ -65,7 +67,7 @@ class Line:
     def ask(self, question: RemotingCommand, *, now: float, timeout_seconds: float) -> None:
         """Send a question; not while one is open."""
         self._opaque = (self._opaque + 1) % 2**31
-        self.asked_at, self._deadline = now, now + timeout_seconds
+        self.asked_at, self._deadline, self.has_answered = now, now + timeout_seconds, False
         try:
             if self._socket is None:
                 self._connect()
@@ -146,6 +148,7 @@ class Line:
         for command in self._decoder.feed(self._wire.receive(data)):
             if command.is_response and command.opaque == self._opaque and self._deadline is not None:
                 self._deadline = self.not_understood = None
+                self.has_answered = True
                 self._answered(command)
         self._send()
 

@@ -72,8 +72,12 @@ class ContactClock:
         return self.at is None or now - self.at >= self.rules.asking_others_after_seconds
 
     def is_silent_long(self, now: float) -> bool:
-        """Whether this is an outage of the API: after a cut the broker would be dead."""
-        return self.at is not None and now - self.at >= self.rules.outage_seconds
+        """Whether this is an outage of the API that goes on: after a cut the broker would be dead, and once the
+        excuse has ended another fence may have heard of the outage's end.
+        """
+        if self.at is None or self._excused_at is None or now - self.at < self.rules.outage_seconds:
+            return False
+        return now - self._excused_at < self.rules.question_period_seconds
 
     def is_in_doubt(self, now: float) -> bool:
         """Whether to ask the other fences and the broker."""
@@ -115,7 +119,9 @@ class ContactClock:
                 # no cut.
                 continue
             # What controllers told before its start this fence may not know: those that reached the API last have perhaps ended.
-            blind_seconds = self.rules.out_of_contact_seconds(word.at - max(contact_at, self.started_at))
+            silence_seconds = word.at - max(contact_at, self.started_at)
+            # Nodes' clocks run apart by seconds in an outage of hours. A contact within it would have ended the excuse then.
+            blind_seconds = self.rules.out_of_contact_seconds(min(silence_seconds, self.rules.outage_seconds))
             if word.no_contact_for_seconds is not None and word.no_contact_for_seconds < blind_seconds:
                 return None
             if now - word.at > self.rules.question_period_seconds:

@@ -317,15 +317,13 @@ class FenceCore:
         """Return the time without a controller's answer, for the other fences; None before the first answer."""
         return None if self._heard_at is None else now - self._heard_at
 
-    def question_period_seconds(self, now: float) -> float:
-        """Return the time between two questions to a controller, or to all.
+    def asks_half(self, now: float) -> bool:
+        """Whether to ask half of the controllers that answer, in turn.
 
-        In an outage of the Kubernetes API all fences ask all controllers. After its first seconds half as often: their question is
-        when it ends, and an excuse lasts longer than that.
+        In an outage of the Kubernetes API all fences ask all controllers. After the first seconds of one that goes on half of them
+        will do; not of those that do not answer: one of them may be across a cut, and elect, and time is short once it is reached.
         """
-        is_long = self._contact.is_silent_long(now)
-        is_answered = self._silence_seconds(now) < self.rules.asking_others_after_seconds
-        return self.rules.question_period_seconds * (2 if is_long and is_answered else 1)
+        return self._contact.is_silent_long(now)
 
     def no_contact_for_seconds(self, now: float) -> float | None:
         """Return the time without a controller that reached the Kubernetes API, for the other fences; None before any answer."""

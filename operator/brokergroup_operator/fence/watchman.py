@@ -82,6 +82,7 @@ class Watchman:
         self._current: Address | None = None
         self._not_understood: dict[Address, str | None] = {}
         self._controllers_due = self._local_due = self._peers_due = self._meeting_due = 0.0
+        self._round = 0
         self._pauses = PauseWatch(boot_seconds(), starved_seconds())
         self._leaving = False
 
@@ -156,10 +157,10 @@ class Watchman:
         for line in (*self._controllers.values(), self._broker):
             line.expire(now)
         if now >= self._controllers_due:
-            period = _LEAVING_PERIOD_SECONDS if self._leaving else self.core.question_period_seconds(now)
-            self._controllers_due = now + period
-            wanted = [*self._controllers] if self._current is None else [self._current]
-            for line in [self._controllers[address] for address in wanted]:
+            self._controllers_due = now + (
+                _LEAVING_PERIOD_SECONDS if self._leaving else self._rules.question_period_seconds
+            )
+            for line in self._wanted(now):
                 if not line.is_busy:
                     line.ask(self._question, now=now, timeout_seconds=self._rules.question_period_seconds)
         if now >= self._local_due and not self._broker.is_busy and self.core.asks_local(now):
@@ -171,6 +172,18 @@ class Watchman:
         elif now >= self._meeting_due:
             self._meeting_due = now + _MEETING_PERIOD_SECONDS
             self._ask_fences(self.core.candidates(), now)
+
+    def _wanted(self, now: float) -> list[Line]:
+        """Return the controllers to ask in this round."""
+        if self._current is not None:
+            return [self._controllers[self._current]]
+        lines = [*self._controllers.values()]
+        answering = [line for line in lines if line.has_answered]
+        if len(answering) < 2 or self._leaving or not self.core.asks_half(now):
+            return lines
+        self._round += 1
+        skipped = answering[self._round % 2 :: 2]
+        return [line for line in lines if line not in skipped]
 
     def _ask_fences(self, members: tuple[Member, ...], now: float) -> None:
         pods = self._book.resolve_all(self._settings.pods) if self._settings.pods and members else ()
