@@ -439,4 +439,6 @@ class FenceCore:
         return now if now - oldest <= self.rules.question_period_seconds else oldest
 
     def _was_cut_off_with_us(self, word: _PeerWord) -> bool:
-        return word.hears_none_for_seconds >= self.rules.blind_seconds(word.at - self._silent_since)
+        # Nodes' clocks run apart by seconds in an outage of hours. A controller heard within it would have ended the excuse then.
+        silence = min(word.at - self._silent_since, self.rules.outage_seconds)
+        return word.hears_none_for_seconds >= self.rules.blind_seconds(silence)
