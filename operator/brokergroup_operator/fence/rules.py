@@ -55,7 +55,7 @@ class FenceRules:
 
     @property
     def outage_seconds(self) -> float:
-        """Return the silence, of all controllers or of the Kubernetes API, that a master outlives in an outage only, and not after a cut."""
+        """Return the silence, of controllers or of the Kubernetes API, that a master outlives in an outage, not after a cut."""
         return max(_LEAST_OUTAGE_SECONDS, 2 * self.bound_seconds)
 
     @property
