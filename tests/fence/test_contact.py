@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from brokergroup_operator.api.failover_fields import times_of
@@ -19,6 +19,7 @@ from brokergroup_operator.fence.contact import MET_SECONDS
 from brokergroup_operator.fence.decide import FenceCore, LocalRole, Member, Told
 from brokergroup_operator.fence.rules import FenceRules
 from brokergroup_operator.fence.watchman import LONGEST_API_SILENCE_MILLISECONDS
+from tests.support.draws import WHOLE, examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,6 +29,7 @@ PEERS_PERIOD = 0.1
 MEETING_PERIOD = 5.0
 API_PERIOD = 0.5
 FOREVER = float("inf")
+LONG_OUTAGE = 3600.0 if WHOLE else 120.0
 
 
 def rules_of(timeout_milliseconds: int) -> FenceRules:
@@ -178,6 +180,8 @@ def cut_off_with_one_controller(at: float, made: Shop) -> None:
     made.separate(1, 2, 3)
 
 
+@pytest.mark.sampled
+@settings(max_examples=examples(25, 100))
 @given(
     timeout=st.integers(5, 200).map(lambda tenths: tenths * 100),
     at=st.floats(5.5, 8.0),
@@ -196,6 +200,8 @@ def test_a_master_that_is_cut_off_with_a_controller_dies_before_another_is_elect
     assert made.fences[2].killed_at is made.fences[3].killed_at is None
 
 
+@pytest.mark.sampled
+@settings(max_examples=examples(25, 100))
 @given(
     timeout=st.integers(5, 200).map(lambda tenths: tenths * 100),
     at=st.floats(5.5, 8.0),
@@ -226,23 +232,26 @@ def test_without_the_controllers_word_it_lives_as_with_a_controller_of_an_earlie
     assert made.killed_at is None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("old", [(), (2,), (2, 3), (1,), (1, 2, 3)])
 def test_an_outage_of_the_api_kills_no_master(old: tuple[int, ...]) -> None:
-    """An hour of it, with controllers whose last reads lie apart, and pods of an earlier release."""
+    """An hour of it among the proofs, with controllers whose last reads lie apart, and pods of an earlier release."""
     planes = [Plane(phase=0.1), Plane(latency=0.3, phase=0.3), Plane()]
     made = shop(planes, old=old)
     made.run(20.0)
     for plane in planes:
         plane.reads_until = 20.0
     made.run(30.0)
-    made.run(3600.0, tick=0.1)
+    made.run(LONG_OUTAGE, tick=0.1)
     for lag, plane in enumerate(planes):
         plane.reads_until, plane.phase = FOREVER, 0.1 * lag
         made.run(made.now + 3.0)
-    made.run(3700.0)
+    made.run(LONG_OUTAGE + 100.0)
     assert [fence.killed_at for fence in made.fences.values()] == [None, None, None]
 
 
+@pytest.mark.sampled
+@settings(max_examples=examples(25, 100))
 @given(
     gaps=st.lists(st.lists(st.floats(0.1, 16.0), min_size=3, max_size=8), min_size=2, max_size=3),
     timeout=st.sampled_from([500, 1000, 3000]),
