@@ -169,6 +169,15 @@ def shop(planes: list[Plane], *, rules: FenceRules = RULES, old: Iterable[int] =
     return made
 
 
+def in_outage(planes: list[Plane], at: float, *, rules: FenceRules = RULES, old: Iterable[int] = ()) -> Shop:
+    """Return a shop in which all controllers have just lost the API."""
+    made = shop(planes, rules=rules, old=old)
+    made.run(at)
+    for plane in planes:
+        plane.reads_until = at
+    return made
+
+
 def cut_off_with_one_controller(at: float, made: Shop) -> None:
     """The first controller and the master lose all else."""
     alone, *others = made.fences[1].planes
@@ -237,10 +246,7 @@ def test_without_the_controllers_word_it_lives_as_with_a_controller_of_an_earlie
 def test_an_outage_of_the_api_kills_no_master(old: tuple[int, ...]) -> None:
     """An hour of it among the proofs, with controllers whose last reads lie apart, and pods of an earlier release."""
     planes = [Plane(phase=0.1), Plane(latency=0.3, phase=0.3), Plane()]
-    made = shop(planes, old=old)
-    made.run(20.0)
-    for plane in planes:
-        plane.reads_until = 20.0
+    made = in_outage(planes, 20.0, old=old)
     made.run(30.0)
     made.run(LONG_OUTAGE, tick=0.1)
     for lag, plane in enumerate(planes):
@@ -271,10 +277,7 @@ def test_a_brownout_of_the_api_kills_no_master(gaps: list[list[float]], timeout:
 def test_the_loss_of_a_slave_in_sync_ends_the_excuse() -> None:
     """It can't be told from a slave on the other side of a cut (ADR 8, What it does not)."""
     planes = [Plane(), Plane()]
-    made = shop(planes)
-    made.run(10.0)
-    for plane in planes:
-        plane.reads_until = 10.0
+    made = in_outage(planes, 10.0)
     made.run(100.0)
     del made.fences[3]
     made.run(110.0)
@@ -353,10 +356,7 @@ def test_a_slave_that_reaches_the_other_side_first_finds_the_master_dead() -> No
 def test_so_whenever_its_fence_asks(timeout: int, twelfths: int) -> None:
     """Also in a long silence of the near controllers, of which half are asked then."""
     near, far, rules = [Plane(), Plane()], Plane(), rules_of(timeout)
-    made = shop(near, rules=rules)
-    made.run(10.0)
-    for plane in near:
-        plane.reads_until = 10.0
+    made = in_outage(near, 10.0, rules=rules)
     made.run(60.0 + twelfths / 12 * rules.question_period_seconds)
     made.fences[3].planes = [*near, far]
     made.run(made.now + rules.fence_timeout_seconds - 2 * TICK)
@@ -368,10 +368,7 @@ def test_so_whenever_its_fence_asks(timeout: int, twelfths: int) -> None:
 def test_a_master_outlives_lost_questions_at_the_end_of_an_outage_of_the_api(timeout: int, twelfths: int) -> None:
     """The slaves' fences have heard that the API is back, and so ended its excuse."""
     planes, rules = [Plane(), Plane()], rules_of(timeout)
-    made = shop(planes, rules=rules)
-    made.run(20.0)
-    for plane in planes:
-        plane.reads_until = 20.0
+    made = in_outage(planes, 20.0, rules=rules)
     made.run(60.0 + twelfths / 12 * rules.question_period_seconds)
     for plane in planes:
         plane.reads_until = FOREVER
@@ -400,10 +397,7 @@ def test_clocks_that_run_apart_end_no_excuse(*, runs: bool) -> None:
 def test_a_fence_that_starts_again_in_an_outage_of_the_api_kills_nothing(broker_id: int) -> None:
     """Its clock is what the controllers report, so it is past the bound at the first answer."""
     planes = [Plane(), Plane()]
-    made = shop(planes)
-    made.run(10.0)
-    for plane in planes:
-        plane.reads_until = 10.0
+    made = in_outage(planes, 10.0)
     made.run(100.0)
     made.add(broker_id, planes, again=True)
     made.run(200.0)
@@ -415,10 +409,7 @@ def test_a_fence_that_starts_again_in_an_outage_of_the_api_kills_nothing(broker_
 def test_so_does_one_beside_controllers_that_began_after_it_and_never_reached_the_api() -> None:
     """Their silence has no length. What the other fences heard of the former controllers is old, and counts from its own start."""
     planes = [Plane(), Plane()]
-    made = shop(planes)
-    made.run(10.0)
-    for plane in planes:
-        plane.reads_until = 10.0
+    made = in_outage(planes, 10.0)
     made.run(40.0)
     for plane in planes:
         plane.silence_of = lambda _: LONGEST_API_SILENCE_MILLISECONDS / 1000
