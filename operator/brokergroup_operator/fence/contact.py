@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from brokergroup_operator.fence.excuse import Excuse
+
 if TYPE_CHECKING:
     from brokergroup_operator.fence.decide import Member
     from brokergroup_operator.fence.rules import FenceRules
@@ -40,10 +42,13 @@ class ContactClock:
     in_sync: tuple[Member, ...] | None = None
     _told_at: float = float("-inf")
     _doubted_since: float | None = None
-    _excused_at: float | None = None
     _words: dict[int, _Word] = field(default_factory=dict)
     # When a fence last answered in today's form.
     _knew_the_form_at: dict[int, float] = field(default_factory=dict)
+    _excuse: Excuse = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._excuse = Excuse(self.rules)
 
     def heard(self, contact_at: float) -> None:
         """Record that a controller answered which had reached the Kubernetes API at this time."""
@@ -75,9 +80,9 @@ class ContactClock:
         """Whether this is an outage of the API that goes on: after a cut the broker would be dead, and once the
         excuse has ended another fence may have heard of the outage's end.
         """
-        if self.at is None or self._excused_at is None or now - self.at < self.rules.outage_seconds:
+        if self.at is None or now - self.at < self.rules.outage_seconds:
             return False
-        return now - self._excused_at < self.rules.question_period_seconds
+        return self._excuse.was_known_within(self.rules.question_period_seconds, now)
 
     def is_in_doubt(self, now: float) -> bool:
         """Whether to ask the other fences and the broker."""
@@ -86,26 +91,19 @@ class ContactClock:
     def look(self, now: float) -> str | None:
         """Return why the broker must die if it may be master, or None."""
         if self.at is None or not self.is_in_doubt(now):
-            self._doubted_since = self._excused_at = None
+            self._doubted_since = None
+            self._excuse.end()
             return None
         if self._doubted_since is None:
             self._doubted_since = now
-        excused_at = self._nobody_could_elect(now, self.at)
-        if excused_at is not None:
-            self._excused_at = excused_at if self._excused_at is None else max(self._excused_at, excused_at)
+        self._excuse.renew(self._none_could_be_elected_at(now, self.at))
         silence = now - self.at
         # A fence that was starved past the bound asked no other fence in that time.
         if silence < self.rules.bound_seconds or now - self._doubted_since < self.rules.answering_seconds:
             return None
-        why = f"no controller that reached the Kubernetes API for {silence:.1f} s"
-        if self._excused_at is None:
-            return why
-        unexcused = now - self._excused_at
-        if unexcused < self.rules.left_after_excuse_seconds:
-            return None
-        return f"{why}, and for {unexcused:.1f} s another replica may hear one"
+        return self._excuse.why_to_die(now, f"no controller that reached the Kubernetes API for {silence:.1f} s")
 
-    def _nobody_could_elect(self, now: float, contact_at: float) -> float | None:
+    def _none_could_be_elected_at(self, now: float, contact_at: float) -> float | None:
         """Return when no replica could last be elected, by the others' answers (read late: in the past). None: one may be.
 
         A member that is alive and not in sync joins the set only through a controller that the master reaches. Before any answer
@@ -120,8 +118,7 @@ class ContactClock:
                 continue
             # What controllers told before its start this fence may not know: those that reached the API last have perhaps ended.
             silence_seconds = word.at - max(contact_at, self.started_at)
-            # Nodes' clocks run apart by seconds in an outage of hours. A contact within it would have ended the excuse then.
-            blind_seconds = self.rules.out_of_contact_seconds(min(silence_seconds, self.rules.outage_seconds))
+            blind_seconds = self.rules.out_of_contact_seconds(silence_seconds)
             if word.no_contact_for_seconds is not None and word.no_contact_for_seconds < blind_seconds:
                 return None
             if now - word.at > self.rules.question_period_seconds:

@@ -32,6 +32,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.fence.contact import ContactClock
+from brokergroup_operator.fence.excuse import Excuse
 
 if TYPE_CHECKING:
     from brokergroup_operator.fence.rules import FenceRules
@@ -141,7 +142,6 @@ class FenceCore:
     # Since when there are only answers of a lower epoch than the last that was believed.
     _old_since: float | None = None
     _heard_at: float | None = None
-    _excused_at: float | None = None
     # Times in which other work, not a freeze, kept us from running.
     _stalls: deque[_Stall] = field(default_factory=lambda: deque(maxlen=_STALLS_KEPT))
     _peers: dict[int, _PeerWord] = field(default_factory=dict)
@@ -156,8 +156,10 @@ class FenceCore:
     _alone: bool = False
     _armed: bool = field(init=False)
     _contact: ContactClock = field(init=False)
+    _excuse: Excuse = field(init=False)
 
     def __post_init__(self) -> None:
+        self._excuse = Excuse(self.rules)
         self._armed = self.heard_before
         counts_from = float("-inf") if self.heard_before else self.started_at
         self._contact = ContactClock(self.rules, self.started_at, counts_from)
@@ -174,8 +176,8 @@ class FenceCore:
         Return False for one of a lower epoch than an earlier one: that controller's copy of the record is old, or the record was
         restored. It says nothing at first, and is believed while no other one is heard.
         """
-        self._heard_at, self._excused_at = asked_at, None
-        self._armed = True
+        self._heard_at, self._armed = asked_at, True
+        self._excuse.end()
         contact_at = asked_at - api_silence_seconds
         self._contact.heard(contact_at)
         if told is None:
@@ -351,9 +353,7 @@ class FenceCore:
             self._rejoining = None
         if not self._armed:
             return None
-        known_at = self._nobody_could_elect(now)
-        if known_at is not None:
-            self._excused_at = known_at if self._excused_at is None else max(self._excused_at, known_at)
+        self._excuse.renew(self._none_could_be_elected_at(now))
         return self._deposed(now) or self._isolated(now) or self._cut_off(now)
 
     @property
@@ -370,12 +370,8 @@ class FenceCore:
         allowed = min(self.rules.isolation_seconds + self._starved_seconds(), self.rules.bound_seconds)
         if silence < allowed or not self._may_be_master(self._silent_since):
             return None
-        if self._excused_at is not None:
-            unexcused = now - self._excused_at
-            if unexcused < self.rules.left_after_excuse_seconds:
-                return None
-            return Kill(f"no controller for {silence:.1f} s, and for {unexcused:.1f} s another replica may hear one")
-        return Kill(f"no controller for {silence:.1f} s")
+        why = self._excuse.why_to_die(now, f"no controller for {silence:.1f} s")
+        return None if why is None else Kill(why)
 
     def _cut_off(self, now: float) -> Kill | None:
         why = self._contact.look(now)
@@ -427,7 +423,7 @@ class FenceCore:
         found = [*(self._contact.in_sync or ()), *(one for one in _others(self.told) if one.in_sync or one.alive)]
         return tuple({member.broker_id: member for member in found}.values())
 
-    def _nobody_could_elect(self, now: float) -> float | None:
+    def _none_could_be_elected_at(self, now: float) -> float | None:
         """Return when no replica could last be elected, by the others' answers (read late: in the past). None: one may be."""
         if self.told is None or self._silence_seconds(now) < self.rules.asking_others_after_seconds:
             return None
@@ -439,6 +435,4 @@ class FenceCore:
         return now if now - oldest <= self.rules.question_period_seconds else oldest
 
     def _was_cut_off_with_us(self, word: _PeerWord) -> bool:
-        # Nodes' clocks run apart by seconds in an outage of hours. A controller heard within it would have ended the excuse then.
-        silence = min(word.at - self._silent_since, self.rules.outage_seconds)
-        return word.hears_none_for_seconds >= self.rules.blind_seconds(silence)
+        return word.hears_none_for_seconds >= self.rules.blind_seconds(word.at - self._silent_since)

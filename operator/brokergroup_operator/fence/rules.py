@@ -82,7 +82,9 @@ class FenceRules:
         later_seconds = min(
             self.left_after_excuse_seconds, self.fence_timeout_seconds - self.heartbeat_interval_seconds
         )
-        return max(self.asking_others_after_seconds, max(self.isolation_seconds, silence_seconds) - later_seconds)
+        # Nodes' clocks run apart by seconds in an outage of hours. A controller heard within it would have ended the excuse then.
+        counted_seconds = min(max(self.isolation_seconds, silence_seconds), self.outage_seconds)
+        return max(self.asking_others_after_seconds, counted_seconds - later_seconds)
 
     def out_of_contact_seconds(self, silence_seconds: float) -> float:
         """Return the same for controllers that reached the Kubernetes API.
