@@ -21,6 +21,7 @@ from brokergroup_operator.migrate.sole_run import SoleRunError
 from brokergroup_operator.records.store import GroupKey, RecordUnavailableError
 from tests.our_kinds import our_definitions
 from tests.reconcile.world import Namespaced
+from tests.support.draws import sample
 from tests.support.memory_api import MemoryApi, MemoryApiServer
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 NAMESPACE = "shop"
 LOOK_SECONDS = 0.05
+ENDLESS = 1_000_000
+# So many of a run's writes are the last before a kill in `make test`.
+KILLS = 5
 
 
 class DyingApi(MemoryApi):
@@ -55,6 +59,18 @@ async def is_killed(act: Callable[[MemoryApi], Awaitable[object]], server: Memor
     except (ApiUnavailableError, RecordUnavailableError, SoleRunError):
         return True
     return False
+
+
+async def kills_of(
+    act: Callable[[MemoryApi], Awaitable[object]], server: MemoryApiServer, *, at_least: int
+) -> list[int]:
+    """Carry this out; return after how many writes to kill other runs of it; in `make test` a draw of these numbers."""
+    endless = DyingApi(server, writes=ENDLESS)
+    await act(endless)
+    # The last write gives the Lease back. A run for which it fails has done everything.
+    count = ENDLESS - endless.left - 1
+    assert count >= at_least
+    return sample(range(count), KILLS)
 
 
 class FakeNode(Namespaced):

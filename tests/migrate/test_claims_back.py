@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,7 @@ from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord
 from rocketmq_replica.log.epochs import EpochCache, EpochEntry
 from rocketmq_replica.log.side_files import encode_epochs
-from tests.migrate.fake_node import NAMESPACE, FakeNode, is_killed
+from tests.migrate.fake_node import NAMESPACE, FakeNode, is_killed, kills_of
 from tests.migrate.test_departure import seat
 from tests.migrate.test_stores import write_store
 from tests.support.memory_api import MemoryApi, MemoryApiServer
@@ -125,17 +124,18 @@ async def test_a_plan_changes_nothing(node: FakeNode, tmp_path: Path) -> None:
     assert inspect(Place(tmp_path / "pv-1")).identity is not None
 
 
+@pytest.mark.sampled
 async def test_wherever_it_is_killed_the_next_run_comes_to_the_same_end(tmp_path: Path) -> None:
-    for kills in itertools.count():
-        folder = tmp_path / str(kills)
+    async with a_cluster(tmp_path / "whole") as node:
+        kills = await kills_of(leave, node.api.server, at_least=12)
+        await check_left(node, tmp_path / "whole")
+    for writes in kills:
+        folder = tmp_path / str(writes)
         async with a_cluster(folder) as node:
-            killed = await is_killed(leave, node.api.server, writes=kills)
-            if killed and await exists(node, BROKER_GROUP_STATES):
+            assert await is_killed(leave, node.api.server, writes=writes)
+            if await exists(node, BROKER_GROUP_STATES):
                 await leave(MemoryApi(node.api.server))
             await check_left(node, folder)
-        if not killed:
-            break
-    assert kills > 12
 
 
 async def test_to_a_java_controller_the_epochs_are_below_every_new_one(node: FakeNode, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from controller_core.model import MAX_EPOCH, LiveReplica
 from controller_core.requests import ElectMaster, RegisterBroker
 from rocketmq_replica.log.epochs import DivergedLogError, EpochCache, EpochEntry, consistent_point
 from rocketmq_replica.log.side_files import encode_epochs
-from tests.migrate.fake_node import is_killed
+from tests.migrate.fake_node import is_killed, kills_of
 from tests.migrate.test_adopt import CLUSTER, NAME, adopt, decided, found, identity, judged_as_they_are
 from tests.migrate.test_claims import a_cluster, state_of, take
 from tests.migrate.test_quiet import MASTER, SLAVE, a_group, having
@@ -22,9 +22,11 @@ from tests.migrate.test_stores import HOLDER, content_of, write_store
 from tests.support.memory_api import MemoryApi
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from brokergroup_operator.migrate.quiet import StaticBroker
+    from tests.migrate.fake_node import FakeNode
 
 EPOCHS = ((1, 0), (4, 400))
 REPORT = StoreReport(begin=0, end=1000, file_bytes=4096, tails=("a", "b"), epochs=EPOCHS)
@@ -214,23 +216,34 @@ def test_the_commands_renew_what_the_plan_says(tmp_path: Path) -> None:
     assert inspect(Place(tmp_path / "one")).epochs == ((5, 0),)
 
 
+@asynccontextmanager
+async def a_cluster_of_epoch_files(folder: Path) -> AsyncIterator[FakeNode]:
+    async with a_cluster(folder) as node:
+        for number in range(2):
+            root = folder / f"pv-{number}" / "store"
+            for entry in ("epochFileCheckpoint", "epochFileCheckpoint.bak"):
+                (root / entry).write_bytes(encode_epochs(EpochCache([EpochEntry(1, 0), EpochEntry(4, 400)])))
+        yield node
+
+
+async def check_taken(node: FakeNode, folder: Path, why: str) -> None:
+    state = await state_of(node.api, folder)
+    assert state["seats"] == (5, [1], 3, None), why
+    for number, store in enumerate(state["stores"], start=1):
+        assert (store.epochs, store.replaced, store.identity) == (((5, 0),), EPOCHS, identity(number))
+
+
+@pytest.mark.sampled
 async def test_wherever_it_is_killed_the_next_run_comes_to_the_same_end(tmp_path: Path) -> None:
-    for kills in itertools.count():
-        folder = tmp_path / str(kills)
-        async with a_cluster(folder) as node:
-            for number in range(2):
-                root = folder / f"pv-{number}" / "store"
-                for entry in ("epochFileCheckpoint", "epochFileCheckpoint.bak"):
-                    (root / entry).write_bytes(encode_epochs(EpochCache([EpochEntry(1, 0), EpochEntry(4, 400)])))
-            if killed := await is_killed(take, node.api.server, writes=kills):
-                await take(MemoryApi(node.api.server))
-            state = await state_of(node.api, folder)
-            assert state["seats"] == (5, [1], 3, None), f"killed before write {kills + 1}"
-            for number, store in enumerate(state["stores"], start=1):
-                assert (store.epochs, store.replaced, store.identity) == (((5, 0),), EPOCHS, identity(number))
-        if not killed:
-            break
-    assert kills > 20
+    async with a_cluster_of_epoch_files(tmp_path / "whole") as node:
+        kills = await kills_of(take, node.api.server, at_least=20)
+        await check_taken(node, tmp_path / "whole", "not killed")
+    for writes in kills:
+        folder = tmp_path / str(writes)
+        async with a_cluster_of_epoch_files(folder) as node:
+            assert await is_killed(take, node.api.server, writes=writes)
+            await take(MemoryApi(node.api.server))
+            await check_taken(node, folder, f"killed before write {writes + 1}")
 
 
 OLD_MASTER = replace(having(MASTER, enableControllerMode="true"), version="V5_0_0")

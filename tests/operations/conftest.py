@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.kube.client import KubernetesApi
+from brokergroup_operator.reconcile.decide import unread
+from brokergroup_operator.reconcile.operations.procedures import retire
 from brokergroup_operator.records.store import GroupKey
 from tests.operations.world import OPERATOR_TOKEN, World
 from tests.reconcile.conftest import api, sandbox
@@ -24,6 +26,14 @@ async def operator_api(sandbox: SandboxApiServer) -> AsyncIterator[KubernetesApi
     """A client that the embedded API's observers identify as the operator's."""
     async with KubernetesApi.from_url(sandbox.url, token=OPERATOR_TOKEN) as client:
         yield client
+
+
+@pytest.fixture
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Retire waits a second where it waits 3 s and more; tests/operations/test_retire.py has its own times."""
+    monkeypatch.setattr(unread, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(retire, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(retire, "CLOSED_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from kube_sandbox.api_server.server import SandboxApiServer
 
 
+pytestmark = pytest.mark.usefixtures("quick_looks")
+
+
 async def clustered(world: World, *, count: int) -> None:
     """Create a RocketMQCluster that has made the group, with so many groups."""
     metadata = {"name": "shop", "namespace": world.key.namespace}

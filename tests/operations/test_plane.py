@@ -456,6 +456,7 @@ KILLS = 3
 
 
 @pytest.mark.sampled
+@pytest.mark.usefixtures("quick_looks")
 @pytest.mark.parametrize(
     ("story", "at_least"),
     table([
@@ -496,7 +497,7 @@ async def test_a_kill_before_any_write_changes_nothing_in_the_end(
     assert expected["phase"] == "Succeeded"
     assert len(writes) >= at_least, writes
     kills = sample(range(len(writes)), KILLS)
-    # Side by side: a story waits most of its time, 12 s for a retired group's readers.
+    # Side by side: a story waits most of its time.
     killed = await asyncio.gather(*(made(f"killed-{number}") for number in kills))
     for number, world in zip(kills, killed, strict=True):
         world.kill_at = number
