@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import structlog
+import typer.testing
 
 from tests.lanes import lane_of
 from tests.left_house import LeftHouses
@@ -117,4 +118,6 @@ def pytest_configure(config: pytest.Config) -> None:
     # A run under nohup ignores SIGHUP, and so would every program that a test starts and then ends by SIGHUP.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     draws.load_profile()
+    # typer's CliRunner builds the command of an app for each call, 40 ms: here once in a process.
+    typer.testing._get_command = functools.cache(typer.testing._get_command)  # type: ignore[attr-defined]
     config.pluginmanager.register(LeftHouses(), "brokergroup-left-houses")

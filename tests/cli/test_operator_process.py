@@ -13,7 +13,7 @@ from brokergroup_operator.controller.settings import SecuritySettings
 from brokergroup_operator.fence.watchman import API_SILENCE, controller_question
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.errors import RemotingError
-from tests.our_kinds import our_definitions, server_with_kinds
+from tests.our_kinds import server_with_our_kinds
 from tests.support.places import free_port
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ async def fields_for_fences(address: str) -> dict[str, str]:
 async def test_its_answers_to_the_fences_say_for_how_long_it_has_not_reached_the_api(tmp_path: Path) -> None:
     """A plane without that field keeps a master alive that is cut off with it, while another plane elects (docs/adr/0008)."""
     address = f"127.0.0.1:{free_port()}"
-    async with server_with_kinds(our_definitions()) as server:
+    async with server_with_our_kinds() as server:
         options = OperatorOptions(
             kubeconfig=kubeconfig(server.url, tmp_path),
             listen=address,

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from brokergroup_operator.cli.main import app
 from brokergroup_operator.kube.errors import ApiUnavailableError, NotFoundError
 from brokergroup_operator.kube.resources import (
-    CUSTOM_RESOURCE_DEFINITIONS,
     NAMESPACES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
@@ -19,7 +18,7 @@ from brokergroup_operator.kube.resources import (
 )
 from brokergroup_operator.migrate.sole_run import SoleRunError
 from brokergroup_operator.records.store import GroupKey, RecordUnavailableError
-from tests.our_kinds import our_definitions
+from tests.our_kinds import define_our_kinds
 from tests.reconcile.world import Namespaced
 from tests.support.draws import sample
 from tests.support.memory_api import MemoryApi, MemoryApiServer
@@ -85,9 +84,7 @@ class FakeNode(Namespaced):
         self.ran: list[tuple[str, str]] = []
 
     async def install(self) -> None:
-        for definition in our_definitions():
-            if definition["spec"]["names"]["kind"] in {"BrokerGroup", "BrokerGroupState"}:
-                await self.api.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+        define_our_kinds(self.api.server.store)
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         await self.api.create(NAMESPACES, namespace)
 
