@@ -74,12 +74,12 @@ def test_incidents_come_back_as_they_were(report: WrittenReport) -> None:
 def _losses(summary: Summary, fleet: Fleet) -> dict[GroupKey, list[Loss]]:
     window = Window(summary.agreement.window.start_ms, summary.until_ms)
     incidents = {one.group: one.incidents for one in summary.groups}
-    return losses_among(incidents, window, fleet, SYNC_STATE_SET_SIZE, replicas=3)
+    return losses_among(incidents, window, fleet, SYNC_STATE_SET_SIZE, observed=Setup(3))
 
 
 def test_a_replay_of_the_files_is_that_of_the_figures(folder: Path, report: WrittenReport) -> None:
     fleet = read_fleet(folder)
-    assert table.replicas_seen(fleet) == 3
+    assert table.replicas_seen(fleet, report.incidents) == {one_day.HOSTILE: 3, one_day.ORDERS: 3}
     told = one_day.summary()
     losses = _losses(told, one_day.evidence().fleet)
     others = table.setups_of([1, 2, 5], [(1, False), (2, False)], [1], [None])
@@ -287,3 +287,46 @@ def test_losses_are_taken_from_what_was_observed() -> None:
     observed = replay(losses, DAY, Setup(3))
     assert observed.down_ms == summary.groups[0].availability.down_ms == 3600
     assert observed.one_copy_ms == summary.groups[0].exposure.one_copy_ms == HOUR_MS
+
+
+PAIR = GroupKey("default", "c", "pair")
+ALONE = GroupKey("default", "c", "alone")
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """A written report of groups of 3, 2 and 1: the second lost its slave for an hour, all else was well."""
+    runs = [
+        run
+        for group, sizes in ((ORDERS, [(0, 3.0)]), (PAIR, [(0, 2.0), (4, 1.0), (5, 2.0)]), (ALONE, [(0, 1.0)]))
+        for run in (*one_day.runs(GROUP_WRITABLE, group, (0, 1.0)), *one_day.runs(SYNC_STATE_SET_SIZE, group, *sizes))
+    ]
+    fleet = Fleet(by_series(runs), gap_ms=gap_limit_ms(one_day.SCRAPE_MS))
+    summary = summarise(Agreement(one_day.DAY, 0.999), Evidence(fleet, []))
+    write_report(tmp_path / "mixed", summary, runs, {run.series: one_day.SCRAPE_MS for run in runs}, {})
+    return tmp_path / "mixed"
+
+
+def test_each_group_is_replayed_with_its_own_number_of_replicas(mixed: Path) -> None:
+    told = CliRunner().invoke(app, ["sla", "whatif", "--report", str(mixed), "--replicas", "3"])
+    assert told.exit_code == 0, told.output
+    *lines, last = told.output.splitlines()
+    document = json.loads(last)
+    observed, [three] = document["observed"], document["others"]
+    # One copy as the report has it: the hour of the pair, and all the day of the group of one.
+    exposure = sum(one["exposure"]["oneCopyMs"] for one in read_report(mixed).summary["groups"])
+    assert exposure == HOUR_MS + 24 * HOUR_MS
+    assert (observed["oneCopyMs"], observed["cost"]) == (exposure, 3 + 2 + 1)
+    assert (observed["replicas"], observed["leastReplicas"]) == (3, 1)
+    # With three members the pair keeps two during that hour, and the group of one has slaves.
+    assert (three["oneCopyMs"], three["cost"], three["change"]["cost"]) == (0, 9, 3)
+    assert lines[1].startswith("observed: 1 to 3 replicas, minInSync 1, 1 zone ")
+
+
+def test_a_durability_is_no_more_than_a_group_has_replicas(mixed: Path) -> None:
+    words = ["sla", "whatif", "--report", str(mixed), "--replicas", "2", "--observed-durability", "Strict"]
+    told = CliRunner().invoke(app, words)
+    assert told.exit_code == 0, told.output
+    document = json.loads(told.output.splitlines()[-1])
+    # The hour of the pair; the group of one is not down all day.
+    assert document["replayedDownMs"] == HOUR_MS

@@ -36,7 +36,10 @@ def whatif(  # noqa: PLR0913 - one argument a flag
         list[float] | None, typer.Option("--silence-timeout-seconds", help="Repeatable; as observed", min=0.0)
     ] = None,
     observed_replicas: Annotated[
-        int | None, typer.Option("--observed-replicas", help="Without it, the greatest SyncStateSet seen", min=1)
+        int | None,
+        typer.Option(
+            "--observed-replicas", help="Of every group; without it, each group's greatest SyncStateSet", min=1
+        ),
     ] = None,
     observed_zones: Annotated[int, typer.Option("--observed-zones", min=1)] = 1,
     observed_min_in_sync: Annotated[int, typer.Option("--observed-min-in-sync", min=1)] = 1,
@@ -51,13 +54,15 @@ def whatif(  # noqa: PLR0913 - one argument a flag
         from sla_reports.output.written import read_fleet, read_report
 
         told, fleet = read_report(folder), read_fleet(folder)
-        seen = observed_replicas or what_if.replicas_seen(fleet)
-        if seen is None:
+        seen = what_if.replicas_seen(fleet, told.incidents) if observed_replicas is None else {}
+        greatest = observed_replicas or max(seen.values(), default=None)
+        if greatest is None:
             raise fail("--observed-replicas: missing; expected a number, for the report saw no SyncStateSet")
         try:
             of_name = [] if observed_durability is None else [observed_durability]
             [(minimum, alone)] = what_if.durabilities_of(of_name, [] if of_name else [observed_min_in_sync])
-            observed = what_if.Setup(seen, minimum, observed_zones, master_alone=alone)
+            own = {group: count for group, count in seen.items() if count != greatest}
+            observed = what_if.Setup(greatest, minimum, observed_zones, master_alone=alone, own_replicas=own)
             wanted = what_if.durabilities_of(durability or [], min_in_sync or [])
             timeouts_ms = [round(one * 1000) for one in timeout_seconds or []]
             others = what_if.setups_of(
