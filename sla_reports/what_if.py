@@ -18,7 +18,7 @@ from sla_reports.output.html_elements import counted, duration, percent
 from sla_reports.output.written import WrittenReport
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.incidents import Incident, events
-from sla_reports.states.spans import Run, Span, State, Window, at_least, clip, overlay, total_ms
+from sla_reports.states.spans import Span, State, Window, at_least, clip, overlay, total_ms
 
 _SILENT = ("silence",)
 _HEAD = (
@@ -60,11 +60,10 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Members that were away from `start_ms` to `end_ms`: the master (after `detection_ms`, taking `switch_ms`), or slaves."""
+    """A member that was away from `start_ms` to `end_ms`: the master (after `detection_ms`, taking `switch_ms`), or a slave."""
 
     start_ms: int
     end_ms: int
-    members: int = 1
     master: bool = False
     detection_ms: float = 0.0
     switch_ms: float = 0.0
@@ -143,24 +142,35 @@ def _of_group(
     group: GroupKey, incidents: Sequence[Incident], fleet: Fleet, size_metric: str, window: Window, replicas: int, settle_ms: float,
     of_a_zone: set[str],
 ) -> list[Loss]:  # fmt: skip
-    short = [span for span in fleet.spans(size_metric, group, window, at_least(replicas)) if span.state is State.DOWN]
+    # A level is a member: the first is away while the size is below `replicas`, the second while it is one less, and so on.
+    levels = [
+        [span for span in fleet.spans(size_metric, group, window, at_least(count)) if span.state is State.DOWN]
+        for count in range(replicas, 1, -1)
+    ]
     slack_ms = fleet.gap_ms(size_metric, group)
-    found, used = [], set()
+    found, of_masters = [], set()
     for incident in (one for one in incidents if not one.planned):
         until_ms = incident.start_ms + incident.length_ms(window.end_ms)
-        own = [span for span in short if span.start_ms <= until_ms + slack_ms and span.end_ms > incident.start_ms]
-        used.update(own)
-        found.append(_loss_of_master(incident, max([until_ms, *(s.end_ms for s in own)]), settle_ms, of_a_zone))
-    runs = [run for entry in fleet.series_of(size_metric, group) for run in entry.runs]
-    slaves = (span for span in short if span not in used)
-    found += [Loss(span.start_ms, span.end_ms, max(1, replicas - _least(runs, span))) for span in slaves]
+        begun = [_begun(level, incident.start_ms - slack_ms, until_ms + slack_ms) for level in levels]
+        # The first level is the master's; a zone takes its other members by rule (`_lose`).
+        own = [one for one in begun if one][: None if incident.id in of_a_zone else 1]
+        of_masters.update(id(span) for level in own for span in level)
+        back_ms = max([until_ms, *(span.end_ms for level in own for span in level)])
+        found.append(_loss_of_master(incident, until_ms, back_ms, settle_ms, of_a_zone))
+    slaves = (span for level in levels for span in level if id(span) not in of_masters)
+    found += [Loss(span.start_ms, span.end_ms) for span in slaves]
     return sorted(found, key=lambda one: one.start_ms)
 
 
-def _loss_of_master(incident: Incident, back_ms: int, settle_ms: float, of_a_zone: set[str]) -> Loss:
+def _begun(level: Sequence[Span], from_ms: int, until_ms: int) -> list[Span]:
+    return [span for span in level if from_ms <= span.start_ms <= until_ms]
+
+
+def _loss_of_master(incident: Incident, until_ms: int, back_ms: int, settle_ms: float, of_a_zone: set[str]) -> Loss:
     """The time until enough members are in sync follows from the members present; the other stages keep their observed length."""
     if incident.logged is None:
-        switch_ms = float(back_ms - incident.start_ms)
+        # The group took writes again at its end; the lost member may have come back later.
+        switch_ms = float(until_ms - incident.start_ms)
         return Loss(incident.start_ms, back_ms, master=True, switch_ms=switch_ms)
     stages = stages_of(incident.logged)
     switch_ms = sum(stages.get(stage, 0.0) for stage in ("elect", "roleChange", "index", "route"))
@@ -171,12 +181,6 @@ def _loss_of_master(incident: Incident, back_ms: int, settle_ms: float, of_a_zon
     )  # fmt: skip
 
 
-def _least(runs: Sequence[Run], span: Span) -> int:
-    """Return the smallest value a gauge had within a span."""
-    inside = [run.value for run in runs if run.start_ms < span.end_ms and run.end_ms >= span.start_ms]
-    return round(min((value for value in inside if value is not None), default=1.0))
-
-
 def _lose(played: _Group, loss: Loss, setup: Setup) -> None:
     there = [i for i, until_ms in enumerate(played.away_until_ms) if until_ms <= loss.start_ms]
     if loss.master:
@@ -184,7 +188,7 @@ def _lose(played: _Group, loss: Loss, setup: Setup) -> None:
         if loss.whole_zone:
             hit |= {i for i in there if i % setup.zones == played.master % setup.zones}
     else:
-        hit = set([i for i in there if i != played.master][: loss.members])
+        hit = set([i for i in there if i != played.master][:1])
     for member in hit:
         played.away_until_ms[member] = max(played.away_until_ms[member], loss.end_ms)
         played.away.append(Span(loss.start_ms, loss.end_ms, State.DOWN))

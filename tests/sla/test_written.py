@@ -28,7 +28,7 @@ from sla_reports.output.written import (
 )
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.logged import LoggedIncident
-from sla_reports.states.spans import Run, Window, by_series, gap_limit_ms
+from sla_reports.states.spans import Run, Span, State, Window, at_least, by_series, gap_limit_ms
 from sla_reports.what_if import Loss, Setup, losses_among, replay
 from tests.sla import one_day
 from tests.sla.histories import series_of
@@ -122,7 +122,18 @@ def test_the_same_setup_is_predicted_as_it_was_observed(folder: Path, report: Wr
     words = table.as_table(observed, rest, measured_ms)
     assert "observed down time: " in words
     assert "The model " in words
-    assert "5 replicas, minInSync 1, 1 zone: as 3 replicas, minInSync 1, 1 zone" in words
+    # Of three members two were away for an hour.
+    exposure = [figures.exposure.one_copy_ms for figures in one_day.summary().groups]
+    assert document["observed"]["oneCopyMs"] == sum(exposure) == HOUR_MS
+    assert document["others"][1]["change"]["oneCopyMs"] == -HOUR_MS
+
+
+def test_a_setup_without_a_difference_is_told_with_the_reason() -> None:
+    one = {ORDERS: [Loss(HOUR_MS, 2 * HOUR_MS, master=True, switch_ms=500)]}
+    three, five = (replay(one, DAY, Setup(replicas)) for replicas in (3, 5))
+    words = table.as_table(three, [three, five], three.down_ms)
+    assert "5 replicas, minInSync 1, 1 zone: as 3 replicas, minInSync 1, 1 zone, for no two" in words
+    assert "3 replicas, minInSync 1, 1 zone: as" not in words
 
 
 def test_durabilities_have_the_names_of_the_spec() -> None:
@@ -281,7 +292,8 @@ def test_losses_are_taken_from_what_was_observed() -> None:
     assert losses == {
         ORDERS: [
             Loss(HOUR_MS, 2 * HOUR_MS, master=True, detection_ms=3000.0, switch_ms=600.0, silent=True),
-            Loss(10 * HOUR_MS, 11 * HOUR_MS, members=2),
+            Loss(10 * HOUR_MS, 11 * HOUR_MS),
+            Loss(10 * HOUR_MS, 11 * HOUR_MS),
         ]
     }
     observed = replay(losses, DAY, Setup(3))
@@ -330,3 +342,48 @@ def test_a_durability_is_no_more_than_a_group_has_replicas(mixed: Path) -> None:
     document = json.loads(told.output.splitlines()[-1])
     # The hour of the pair; the group of one is not down all day.
     assert document["replayedDownMs"] == HOUR_MS
+
+
+def test_a_master_that_only_the_gauge_lost_is_down_as_long_as_the_gauge_says() -> None:
+    """Its member came back later than the writes did; the group was down for five minutes, not for the hour."""
+    own = [
+        *one_day.runs(GROUP_WRITABLE, ORDERS, (0, 1.0), (4, 0.0), (4 + 1 / 12, 1.0)),
+        *one_day.runs(SYNC_STATE_SET_SIZE, ORDERS, (0, 3.0), (4, 2.0), (5, 3.0)),
+    ]
+    fleet = Fleet(by_series(own), gap_ms=gap_limit_ms(one_day.SCRAPE_MS))
+    summary = summarise(Agreement(one_day.DAY, 0.999), Evidence(fleet, []))
+    losses = _losses(summary, fleet)
+    assert replay(losses, one_day.DAY, Setup(3)).down_ms == summary.groups[0].availability.down_ms == 300_000
+    # One replica is down until it is back.
+    assert replay(losses, one_day.DAY, Setup(1)).down_ms == HOUR_MS
+
+
+@pytest.mark.parametrize(
+    ("writable", "sizes"),
+    [
+        # The master and a slave at once, and the slave for longer.
+        ([(0, 1.0), (4, 0.0), (4.1, 1.0)], [(0, 3.0), (4, 1.0), (5, 2.0), (6, 3.0)]),
+        # A slave was away already when the master was lost, and stayed away.
+        ([(0, 1.0), (4, 0.0), (4.1, 1.0)], [(0, 3.0), (3, 2.0), (4, 1.0), (5, 2.0), (6, 3.0)]),
+        # Two slaves, one of them for longer; the master was not lost.
+        ([(0, 1.0)], [(0, 3.0), (3, 2.0), (4, 1.0), (5, 2.0), (6, 3.0)]),
+    ],
+)
+def test_the_observed_setup_has_one_copy_as_long_as_the_report_says(
+    writable: list[tuple[float, float]], sizes: list[tuple[float, float]]
+) -> None:
+    own = [*one_day.runs(GROUP_WRITABLE, ORDERS, *writable), *one_day.runs(SYNC_STATE_SET_SIZE, ORDERS, *sizes)]
+    fleet = Fleet(by_series(own), gap_ms=gap_limit_ms(one_day.SCRAPE_MS))
+    summary = summarise(Agreement(one_day.DAY, 0.999), Evidence(fleet, []))
+    losses = _losses(summary, fleet)
+    assert summary.groups[0].exposure.one_copy_ms == HOUR_MS
+    assert replay(losses, one_day.DAY, Setup(3)).one_copy_ms == HOUR_MS
+    # Of two replicas one is away as long as any was: the report's time with less than three.
+    short_ms = sum(span.end_ms - span.start_ms for span in _short(fleet))
+    assert replay(losses, one_day.DAY, Setup(2)).one_copy_ms == short_ms
+    assert replay(losses, one_day.DAY, Setup(5)).one_copy_ms == 0
+
+
+def _short(fleet: Fleet) -> list[Span]:
+    spans = fleet.spans(SYNC_STATE_SET_SIZE, ORDERS, one_day.DAY, at_least(3))
+    return [span for span in spans if span.state is State.DOWN]
