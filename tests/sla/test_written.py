@@ -26,6 +26,8 @@ from sla_reports.output.written import (
     read_fleet,
     read_report,
 )
+from sla_reports.report import Reduced, Report, Request, StoredQuality, as_text
+from sla_reports.sources import Form, Origin
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.logged import LoggedIncident
 from sla_reports.states.spans import Run, Span, State, Window, at_least, by_series, gap_limit_ms
@@ -234,6 +236,23 @@ def test_the_groups_that_got_worse_come_first_with_the_causes(folder: Path, tmp_
     assert (quiet["after"], quiet["downMs"]) == (None, None)
     assert f"{one_day.QUIET}: not in the later report" in lines
     assert any(line.startswith(f"{one_day.ORDERS}: ") and "outages 3 -> 1" in line for line in lines)
+    # As page one has it: cut, and not rounded to 98.9372.
+    assert any(line.startswith(f"{one_day.ORDERS}: 98.9371 % -> ") for line in lines)
+
+
+def test_no_line_rounds_an_availability_up_to_the_objective_or_to_all_of_the_time() -> None:
+    """300 ms of a day are 99.9996 %, and not 100 %; so is the objective printed."""
+    runs = one_day.runs(GROUP_WRITABLE, ORDERS, (0, 1.0))
+    lost = LoggedIncident("o/1", ORDERS, one_day.START_MS + HOUR_MS, trigger="silence", steps_ms={"inSync": 300.0})
+    fleet = Fleet(by_series(runs), gap_ms=gap_limit_ms(one_day.SCRAPE_MS))
+    told = summarise(Agreement(one_day.DAY, 0.999998), Evidence(fleet, [lost]))
+    assert told.groups[0].availability.down_ms == 300
+    quality = StoredQuality(samples=9, series=1, stale_markers=0, late_samples=0, missing_samples=0)
+    reduced = Reduced(tuple(runs), {run.series: one_day.SCRAPE_MS for run in runs}, quality)
+    text = as_text(Report(Request(Origin(Form.RUNS, table="runs"), ()), told, reduced, 0))
+    assert f"{ORDERS}: breached, 99.9996 % (between 99.9996 % and 99.9996 %; down 0.300 s" in text
+    assert "any group writable 99.9996 %, all 99.9996 %" in text
+    assert "objective 99.9998 % " in text
 
 
 @pytest.mark.parametrize(

@@ -26,14 +26,28 @@ ReportFolder = Annotated[Path, typer.Option("--report", help="Folder that `sla r
 def whatif(  # noqa: PLR0913 - one argument a flag
     *,
     folder: ReportFolder,
-    replicas: Annotated[list[int] | None, typer.Option("--replicas", help="Repeatable; 1, 2, 3, 5", min=1)] = None,
-    zones: Annotated[list[int] | None, typer.Option("--zones", help="Repeatable; as observed", min=1)] = None,
-    min_in_sync: Annotated[list[int] | None, typer.Option("--min-in-sync", help="Repeatable; 1", min=1)] = None,
+    replicas: Annotated[
+        list[int] | None, typer.Option("--replicas", help="Of every group; repeatable; without it 1, 2, 3 and 5", min=1)
+    ] = None,
+    zones: Annotated[
+        list[int] | None,
+        typer.Option("--zones", help="That its members lie in; repeatable; without it as observed", min=1),
+    ] = None,
+    min_in_sync: Annotated[
+        list[int] | None,
+        typer.Option("--min-in-sync", help="Members that a write needs; repeatable; without it 1", min=1),
+    ] = None,
     durability: Annotated[
-        list[str] | None, typer.Option("--durability", help="Strict, Available or Fast instead; repeatable")
+        list[str] | None,
+        typer.Option("--durability", help="Strict, Available or Fast, instead of --min-in-sync; repeatable"),
     ] = None,
     timeout_seconds: Annotated[
-        list[float] | None, typer.Option("--silence-timeout-seconds", help="Repeatable; as observed", min=0.0)
+        list[float] | None,
+        typer.Option(
+            "--silence-timeout-seconds",
+            help="After which a silent master is replaced; repeatable; without it as observed",
+            min=0.0,
+        ),
     ] = None,
     observed_replicas: Annotated[
         int | None,
@@ -41,10 +55,17 @@ def whatif(  # noqa: PLR0913 - one argument a flag
             "--observed-replicas", help="Of every group; without it, each group's greatest SyncStateSet", min=1
         ),
     ] = None,
-    observed_zones: Annotated[int, typer.Option("--observed-zones", min=1)] = 1,
-    observed_min_in_sync: Annotated[int, typer.Option("--observed-min-in-sync", min=1)] = 1,
+    observed_zones: Annotated[
+        int, typer.Option("--observed-zones", help="Zones that a group's members lie in today", min=1)
+    ] = 1,
+    observed_min_in_sync: Annotated[
+        int, typer.Option("--observed-min-in-sync", help="Members that a write needs today", min=1)
+    ] = 1,
     observed_durability: Annotated[
-        str | None, typer.Option("--observed-durability", help="Strict, Available or Fast, instead of the number")
+        str | None,
+        typer.Option(
+            "--observed-durability", help="Strict, Available or Fast today, instead of --observed-min-in-sync"
+        ),
     ] = None,
 ) -> None:
     """The observed failures once more with other setups; the last line is the result as JSON. Needs no Java."""
