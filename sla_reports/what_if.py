@@ -148,7 +148,8 @@ def _of_group(
         for count in range(replicas, 1, -1)
     ]
     slack_ms = fleet.gap_ms(size_metric, group)
-    found, of_masters = [], set()
+    found: list[Loss] = []
+    of_masters: set[int] = set()
     for incident in (one for one in incidents if not one.planned):
         until_ms = incident.start_ms + incident.length_ms(window.end_ms)
         begun = [_begun(level, incident.start_ms - slack_ms, until_ms + slack_ms) for level in levels]
