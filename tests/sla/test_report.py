@@ -104,7 +104,7 @@ def test_planted_outages_come_out_in_text_and_files(spark: Any, tmp_path: Path) 
     assert line["unreadable_incidents"] == 1
     text = as_text(report)
     assert (
-        "default/c/orders: breached, 83.5000 % (between 83.5000 % and 83.5000 %; down 9.900 s by incident_log" in text
+        "default/c/orders: breached, 83.5002 % (between 83.5002 % and 83.5002 %; down 9.900 s by incident_log" in text
     )
     assert "default/c/payments: undecidable" in text
     assert "left out: 1 unreadable line of" in text
