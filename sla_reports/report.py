@@ -17,7 +17,7 @@ from sla_reports.measures.periods import PeriodError
 from sla_reports.measures.reconciliation import reconcile_totals
 from sla_reports.measures.summary import Agreement, Evidence, GroupFigures, Summary, as_incomplete, summarise
 from sla_reports.output.files import provenance_document, write_report
-from sla_reports.output.html_elements import counted
+from sla_reports.output.html_elements import counted, percent
 from sla_reports.readers import lake
 from sla_reports.readers.samples import NOT_COUNTED, ExportFormatError, Noted, readable_errors
 from sla_reports.reduction.jobs import Reduction, greatest_lag_bytes, infer_intervals, reduce_lake, reduce_samples
@@ -328,13 +328,13 @@ def as_text(report: Report) -> str:
     lines += [f"  {fault}" for fault in totals.faults]
     lines += [f"note: {warning}" for warning in summary.warnings]
     shares = sorted({figures.objective for figures in summary.groups}) or [summary.agreement.objective]
-    objective = " to ".join(_percent(one) for one in (shares[0], shares[-1])[: len(shares)])
+    objective = " to ".join(percent(one) for one in (shares[0], shares[-1])[: len(shares)])
     lines += [f"availability, objective {objective} (gaps over {gaps} count as unknown)"]
     lines += [_group_line(figures) for figures in summary.groups]
     for cluster in summary.clusters:
         write, ordered = cluster.write.availability, cluster.ordered_write.availability
         lines.append(
-            f"  cluster {cluster.namespace}/{cluster.cluster}: any group writable {_percent(write)}, all {_percent(ordered)}"
+            f"  cluster {cluster.namespace}/{cluster.cluster}: any group writable {percent(write)}, all {percent(ordered)}"
         )
     rto = summary.recovery.total
     lines.append(
@@ -361,16 +361,12 @@ def _group_line(figures: GroupFigures) -> str:
     named = ", ".join(f"{count} {cause}" for cause, count in sorted(causes.items())) or "none"
     existed = f", {existed_words(figures.existence, figures.window)}" if figures.existence.absent else ""
     own = figures.own
-    over = f" over {own.over} ({_percent(own.availability.availability)})" if own is not None else ""
+    over = f" over {own.over} ({percent(own.availability.availability)})" if own is not None else ""
     return (
-        f"  {figures.group}: {figures.verdict.value}{over}, {_percent(told.availability)}"
-        f" (between {_percent(told.worst)} and {_percent(told.best)}; down {told.down_ms / 1000:.3f} s by"
+        f"  {figures.group}: {figures.verdict.value}{over}, {percent(told.availability)}"
+        f" (between {percent(told.worst)} and {percent(told.best)}; down {told.down_ms / 1000:.3f} s by"
         f" {told.source.value}, unknown {told.unknown_ms / 1000:.1f} s{disputed}){existed}, incidents: {named}"
     )
-
-
-def _percent(value: float | None) -> str:
-    return "unknown" if value is None else f"{value * 100:.3f} %"
 
 
 def _milliseconds(value: float | None) -> str:

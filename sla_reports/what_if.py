@@ -7,7 +7,7 @@ one is back. A loss that took a whole zone takes all members in it (member i is 
 """
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from typing import Any
@@ -18,7 +18,7 @@ from sla_reports.output.html_elements import counted, duration, percent
 from sla_reports.output.written import WrittenReport
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.incidents import Incident, events
-from sla_reports.states.spans import Run, Span, State, Window, at_least, clip, overlay, total_ms
+from sla_reports.states.spans import Span, State, Window, at_least, clip, overlay, total_ms
 
 _SILENT = ("silence",)
 _HEAD = (
@@ -33,6 +33,7 @@ class Setup:
     """A way to run a group. `min_in_sync` 1 is the durability Available, 2 is Strict; no timeout: as observed.
 
     `master_alone`: the master acknowledges without waiting for a slave, which is Fast. What is acknowledged has one copy then.
+    `own_replicas`: the replicas of single groups, as observed; all others have `replicas`.
     """
 
     replicas: int
@@ -40,6 +41,7 @@ class Setup:
     zones: int = 1
     silence_timeout_ms: int | None = None
     master_alone: bool = False
+    own_replicas: Mapping[GroupKey, int] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_in_sync <= self.replicas:
@@ -47,14 +49,21 @@ class Setup:
         if self.zones < 1:
             raise ValueError(f"zones {self.zones}: expected 1 or more")
 
+    @property
+    def least_replicas(self) -> int:
+        return min([self.replicas, *self.own_replicas.values()])
+
+    def replicas_of(self, group: GroupKey) -> int:
+        """Return how many replicas the group has."""
+        return self.own_replicas.get(group, self.replicas)
+
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Members that were away from `start_ms` to `end_ms`: the master (after `detection_ms`, taking `switch_ms`), or slaves."""
+    """A member that was away from `start_ms` to `end_ms`: the master (after `detection_ms`, taking `switch_ms`), or a slave."""
 
     start_ms: int
     end_ms: int
-    members: int = 1
     master: bool = False
     detection_ms: float = 0.0
     switch_ms: float = 0.0
@@ -91,23 +100,27 @@ class _Group:
 
 def replay(losses: Mapping[GroupKey, Sequence[Loss]], window: Window, setup: Setup) -> Outcome:
     """Replay all groups' losses in one setup."""
-    down_ms = one_copy_ms = stranded = 0
+    down_ms = one_copy_ms = stranded = cost = 0
     for group in sorted(losses):
-        played = _Group([window.start_ms] * setup.replicas)
+        replicas = setup.replicas_of(group)
+        # No group of one replica is Strict, whatever the others are.
+        min_in_sync = min(setup.min_in_sync, replicas)
+        played = _Group([window.start_ms] * replicas)
         for loss in sorted(losses[group], key=lambda one: (one.start_ms, not one.master)):
             _lose(played, loss, setup)
-        present = _present(played.away, window, setup.replicas)
-        refused = [Span(*edges, State.DOWN) for edges, count in present if count < setup.min_in_sync]
+        present = _present(played.away, window, replicas)
+        refused = [Span(*edges, State.DOWN) for edges, count in present if count < min_in_sync]
         line = overlay([Span(window.start_ms, window.end_ms, State.UP)], [*played.down, *refused])
         down_ms += total_ms(line, State.DOWN)
-        fewest = setup.replicas if setup.master_alone else 1
+        fewest = replicas if setup.master_alone else 1
         one_copy_ms += sum(end_ms - start_ms for (start_ms, end_ms), count in present if count <= fewest)
         stranded += played.stranded
-    return Outcome(setup, window.length_ms * len(losses), down_ms, one_copy_ms, stranded, setup.replicas * len(losses))
+        cost += replicas
+    return Outcome(setup, window.length_ms * len(losses), down_ms, one_copy_ms, stranded, cost)
 
 
 def losses_among(
-    incidents: Mapping[GroupKey, Sequence[Incident]], window: Window, fleet: Fleet, size_metric: str, *, replicas: int
+    incidents: Mapping[GroupKey, Sequence[Incident]], window: Window, fleet: Fleet, size_metric: str, *, observed: Setup
 ) -> dict[GroupKey, list[Loss]]:
     """Derive each group's losses of members from a report's incidents and the gauge of the SyncStateSet's size."""
     unplanned = [one for own in incidents.values() for one in own if not one.planned]
@@ -120,7 +133,7 @@ def losses_among(
         for one in event.incidents
     }
     return {
-        group: _of_group(group, own, fleet, size_metric, window, replicas, settle_ms, of_a_zone)
+        group: _of_group(group, own, fleet, size_metric, window, observed.replicas_of(group), settle_ms, of_a_zone)
         for group, own in incidents.items()
     }
 
@@ -129,24 +142,36 @@ def _of_group(
     group: GroupKey, incidents: Sequence[Incident], fleet: Fleet, size_metric: str, window: Window, replicas: int, settle_ms: float,
     of_a_zone: set[str],
 ) -> list[Loss]:  # fmt: skip
-    short = [span for span in fleet.spans(size_metric, group, window, at_least(replicas)) if span.state is State.DOWN]
+    # A level is a member: the first is away while the size is below `replicas`, the second while it is one less, and so on.
+    levels = [
+        [span for span in fleet.spans(size_metric, group, window, at_least(count)) if span.state is State.DOWN]
+        for count in range(replicas, 1, -1)
+    ]
     slack_ms = fleet.gap_ms(size_metric, group)
-    found, used = [], set()
+    found: list[Loss] = []
+    of_masters: set[int] = set()
     for incident in (one for one in incidents if not one.planned):
         until_ms = incident.start_ms + incident.length_ms(window.end_ms)
-        own = [span for span in short if span.start_ms <= until_ms + slack_ms and span.end_ms > incident.start_ms]
-        used.update(own)
-        found.append(_loss_of_master(incident, max([until_ms, *(s.end_ms for s in own)]), settle_ms, of_a_zone))
-    runs = [run for entry in fleet.series_of(size_metric, group) for run in entry.runs]
-    slaves = (span for span in short if span not in used)
-    found += [Loss(span.start_ms, span.end_ms, max(1, replicas - _least(runs, span))) for span in slaves]
+        begun = [_begun(level, incident.start_ms - slack_ms, until_ms + slack_ms) for level in levels]
+        # The first level is the master's; a zone takes its other members by rule (`_lose`).
+        own = [one for one in begun if one][: None if incident.id in of_a_zone else 1]
+        of_masters.update(id(span) for level in own for span in level)
+        back_ms = max([until_ms, *(span.end_ms for level in own for span in level)])
+        found.append(_loss_of_master(incident, until_ms, back_ms, settle_ms, of_a_zone))
+    slaves = (span for level in levels for span in level if id(span) not in of_masters)
+    found += [Loss(span.start_ms, span.end_ms) for span in slaves]
     return sorted(found, key=lambda one: one.start_ms)
 
 
-def _loss_of_master(incident: Incident, back_ms: int, settle_ms: float, of_a_zone: set[str]) -> Loss:
+def _begun(level: Sequence[Span], from_ms: int, until_ms: int) -> list[Span]:
+    return [span for span in level if from_ms <= span.start_ms <= until_ms]
+
+
+def _loss_of_master(incident: Incident, until_ms: int, back_ms: int, settle_ms: float, of_a_zone: set[str]) -> Loss:
     """The time until enough members are in sync follows from the members present; the other stages keep their observed length."""
     if incident.logged is None:
-        switch_ms = float(back_ms - incident.start_ms)
+        # The group took writes again at its end; the lost member may have come back later.
+        switch_ms = float(until_ms - incident.start_ms)
         return Loss(incident.start_ms, back_ms, master=True, switch_ms=switch_ms)
     stages = stages_of(incident.logged)
     switch_ms = sum(stages.get(stage, 0.0) for stage in ("elect", "roleChange", "index", "route"))
@@ -157,12 +182,6 @@ def _loss_of_master(incident: Incident, back_ms: int, settle_ms: float, of_a_zon
     )  # fmt: skip
 
 
-def _least(runs: Sequence[Run], span: Span) -> int:
-    """Return the smallest value a gauge had within a span."""
-    inside = [run.value for run in runs if run.start_ms < span.end_ms and run.end_ms >= span.start_ms]
-    return round(min((value for value in inside if value is not None), default=1.0))
-
-
 def _lose(played: _Group, loss: Loss, setup: Setup) -> None:
     there = [i for i, until_ms in enumerate(played.away_until_ms) if until_ms <= loss.start_ms]
     if loss.master:
@@ -170,7 +189,7 @@ def _lose(played: _Group, loss: Loss, setup: Setup) -> None:
         if loss.whole_zone:
             hit |= {i for i in there if i % setup.zones == played.master % setup.zones}
     else:
-        hit = set([i for i in there if i != played.master][: loss.members])
+        hit = set([i for i in there if i != played.master][:1])
     for member in hit:
         played.away_until_ms[member] = max(played.away_until_ms[member], loss.end_ms)
         played.away.append(Span(loss.start_ms, loss.end_ms, State.DOWN))
@@ -185,7 +204,7 @@ def _lose(played: _Group, loss: Loss, setup: Setup) -> None:
         played.master = left[0]
         end_ms = loss.start_ms + after_ms
     else:
-        played.master = min(range(setup.replicas), key=lambda i: (played.away_until_ms[i], i))
+        played.master = min(range(len(played.away_until_ms)), key=lambda i: (played.away_until_ms[i], i))
         end_ms = max(played.away_until_ms[played.master], loss.start_ms + after_ms)
         played.stranded += 1
     if end_ms > loss.start_ms:
@@ -229,25 +248,28 @@ def setups_of(
     return found
 
 
-def replicas_seen(fleet: Fleet) -> int | None:
-    """Return the greatest SyncStateSet in the samples; None if there is none."""
-    values = [
-        run.value
-        for group in fleet.groups(SYNC_STATE_SET_SIZE)
-        for entry in fleet.series_of(SYNC_STATE_SET_SIZE, group)
-        for run in entry.runs
-        if run.value is not None
-    ]
-    return round(max(values)) if values else None
+def replicas_seen(fleet: Fleet, groups: Iterable[GroupKey]) -> dict[GroupKey, int]:
+    """Return each group's greatest SyncStateSet in the samples, without the groups that had none."""
+    greatest = {
+        group: max(
+            (
+                run.value
+                for one in fleet.series_of(SYNC_STATE_SET_SIZE, group)
+                for run in one.runs
+                if run.value is not None
+            ),
+            default=0.0,
+        )
+        for group in groups
+    }
+    return {group: round(value) for group, value in greatest.items() if value >= 1}
 
 
 def outcomes_of(
     report: WrittenReport, fleet: Fleet, observed: Setup, others: Sequence[Setup]
 ) -> tuple[Outcome, list[Outcome]]:
     """Replay the observed setup, and the others. Their availability is of the time that the report knows, as the report's own."""
-    losses = losses_among(
-        report.incidents, report.window, fleet, SYNC_STATE_SET_SIZE, replicas=observed.replicas
-    )  # fmt: skip
+    losses = losses_among(report.incidents, report.window, fleet, SYNC_STATE_SET_SIZE, observed=observed)
     known_ms = _known_ms(report)
     first, *rest = (replace(replay(losses, report.window, one), total_ms=known_ms) for one in (observed, *others))
     return first, rest
@@ -324,9 +346,8 @@ def setup_words(setup: Setup) -> str:
     """Format a setup in a few words."""
     timeout = "" if setup.silence_timeout_ms is None else f", silence timeout {duration(setup.silence_timeout_ms)}"
     alone = ", acknowledged by the master alone" if setup.master_alone else ""
-    there = (
-        f"{counted(setup.replicas, 'replica')}, minInSync {setup.min_in_sync}{alone}, {counted(setup.zones, 'zone')}"
-    )
+    least = "" if setup.least_replicas == setup.replicas else f"{setup.least_replicas} to "
+    there = f"{least}{counted(setup.replicas, 'replica')}, minInSync {setup.min_in_sync}{alone}, {counted(setup.zones, 'zone')}"
     return there + timeout
 
 
@@ -349,7 +370,8 @@ def _more(change_ms: int) -> str:
 
 def _document(one: Outcome) -> Mapping[str, Any]:
     return {
-        "replicas": one.setup.replicas, "minInSync": one.setup.min_in_sync, "zones": one.setup.zones,
+        "replicas": one.setup.replicas, "leastReplicas": one.setup.least_replicas,
+        "minInSync": one.setup.min_in_sync, "zones": one.setup.zones,
         "masterAlone": one.setup.master_alone, "silenceTimeoutMs": one.setup.silence_timeout_ms,
         "availability": round(one.availability, 9),
         "downMs": one.down_ms, "oneCopyMs": one.one_copy_ms, "stranded": one.stranded, "cost": one.cost,

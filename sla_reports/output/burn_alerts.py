@@ -3,7 +3,7 @@
 For each objective: how large a part of the last 5 minutes, half hour, ... its groups took no writes (recording rules, one series a
 group), and two alerts. A pair of windows raises one: the long one says that the budget is really going, the short one that it still
 is. The burn rate follows from the objective's window: 2 % in an hour is 14.4 times what 30 days allow, and 3.4 times of 7.
-While its spec has a group hibernated it spends nothing, as in the report.
+While its spec has a group hibernated it spends nothing, as in the report. An alert says if no series is of an objective's groups.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from metric_names import GROUP_WRITABLE, LABEL_BROKER_GROUP, LABEL_CLUSTER, LABEL_NAMESPACE, VOTING_REPLICAS
+from metric_names import BUILD_INFO, GROUP_WRITABLE, LABEL_BROKER_GROUP, LABEL_CLUSTER, LABEL_NAMESPACE, VOTING_REPLICAS
 from sla_reports.measures.objectives import Objective
 from sla_reports.series import escaped
 
@@ -61,7 +61,7 @@ def _rules_of(one: Objective, objectives: Sequence[Objective]) -> dict[str, Any]
     return {
         "name": f"slo {one.name}",
         "interval": "1m",
-        "rules": [*recorded, *(_alert(one, *told) for told in _ALERTS)],
+        "rules": [*recorded, *(_alert(one, *told) for told in _ALERTS), _without_groups(one)],
     }
 
 
@@ -90,6 +90,22 @@ def _alert(one: Objective, severity: str, name: str, pairs: Sequence[tuple[float
         "annotations": {
             "summary": "The error budget of {{ $labels.namespace }}/{{ $labels.broker_group }} is going too fast",
             "description": f"Objective {one.name}: {one.share * 100:g} % over {one.window}. Used is at least {parts}.",
+        },
+    }
+
+
+def _without_groups(one: Objective) -> dict[str, Any]:
+    """Without a series the burn rates have no value, and their alerts are silent for ever."""
+    return {
+        "alert": "BrokerGroupObjectiveWithoutGroups",
+        # Without an operator pod BrokerGroupOperatorDown is enough.
+        "expr": f"absent({GROUP_WRITABLE}{_matchers(one)}) and on () (count({BUILD_INFO}) > 0)",
+        "for": "15m",
+        "labels": {"severity": "warning", "slo": one.name, **({"service": one.service} if one.service else {})},
+        "annotations": {
+            "summary": f"Prometheus has no series of {one.groups}, so nothing watches the budget of objective {one.name}",
+            "description": "The group is gone or has another name, or Prometheus renamed the operator's labels"
+            " (exported_namespace): scrape the operator, and federate, with honor_labels: true.",
         },
     }
 

@@ -49,12 +49,12 @@ _WORDS = {
     "undecidable": "? Undecidable: too little is known to say",
 }
 _OF_STAGE = {
-    "detect": "losses are noticed late: look at the heartbeat's interval and the silence timeout",
+    "detect": "losses are noticed late: look at spec.failover.heartbeatTimeoutMilliseconds",
     "elect": "fencing or writing the record takes long: look at the Kubernetes API's latency and at fencing",
     "roleChange": "the new master takes long to change its role: look at its disk and its load",
     "index": "indexes catch up late: look at the rate of dispatch and at the disks of slaves",
     "route": "routes are published late: look at the NameServers and the interval of registration",
-    "firstSuccess": "members come back into the SyncStateSet late: look at replication and at minInSync",
+    "firstSuccess": "members come back into the SyncStateSet late: look at replication and at spec.durability",
 }
 _HEAD = (
     "group", "objective", "window", "from, to", "verdict", "availability", "worst to best case", "known", "budget", "spent",
@@ -207,12 +207,12 @@ def _sentences(summary: Summary) -> Iterator[str]:
     yield from _exposure(summary)
     unattributed = sum(one.logged is None for one in summary.incidents)
     if unattributed:
-        yield f"{counted(unattributed, 'outage')} in no incident log: hold the operator's log and its pods against those times."
+        yield f"{counted(unattributed, 'outage')} in no incident log: read the log of the operator's pods of those times."
     disputed_ms = sum(figures.availability.disputed_ms for figures in summary.groups)
     if disputed_ms:
         yield (
-            f"Sources contradict each other about {duration(disputed_ms)}, which counts neither as up nor as down: hold the"
-            " incidents marked disputed against the brokers' logs, and correct what you know."
+            f"Sources contradict each other about {duration(disputed_ms)}, which counts neither as up nor as down: compare the"
+            " incidents marked disputed with the brokers' logs, and correct what you know."
         )
     if any(one.skewed for one in summary.incidents):
         yield "The clocks of operator and Prometheus differ: set them right, times are off by as much."
@@ -224,7 +224,7 @@ def _verdicts(summary: Summary) -> Iterator[str]:
         if figures.verdict.value == "breached":
             yield (
                 f"{figures.group} spent {minutes(told.spent_ms)} of {minutes(told.allowed_ms)} over {figures.judged_over}:"
-                " hold what may wait."
+                " put off changes that can wait."
             )
         elif told.left_ms > 0 and told.forecast is not None and told.forecast.gone_at_ms is not None:
             yield f"{figures.group} spends its {minutes(told.allowed_ms)} before the end of {figures.judged_over}, at this rate."
@@ -244,7 +244,7 @@ def _causes(summary: Summary) -> Iterator[str]:
     shares = summary.shares(lambda one: one.cause, planned=False)
     if shares:
         first = shares[0]
-        yield f"Most time was lost to {first.value}: {counted(first.incidents, 'incident')}, {duration(first.down_ms)}."
+        yield f"Most time was lost to the cause {first.value}: {counted(first.incidents, 'incident')}, {duration(first.down_ms)}."
     dominant = summary.recovery.dominant
     if dominant is not None:
         share = percent(summary.recovery.shares[dominant])
@@ -265,7 +265,7 @@ def _exposure(summary: Summary) -> Iterator[str]:
         yield f"{counted(unfenced, 'old master')} not fenced: look at how fencing fails."
     alone_ms = sum(one.one_copy_ms for one in told)
     if alone_ms:
-        yield f"Acknowledged messages stood on one disk for {duration(alone_ms)}: add replicas or raise minInSync."
+        yield f"Acknowledged messages stood on one disk for {duration(alone_ms)}: add replicas, or set spec.durability to Strict."
 
 
 def objectives(summary: Summary, zone: ZoneInfo) -> Markup:

@@ -190,14 +190,11 @@ def _comparison_lines(told: list[dict[str, Any]]) -> Iterator[str]:
             continue
         causes = ", ".join(f"{cause} {ms / 1000:+.3f} s" for cause, ms in one["outageMsByCause"].items() if ms)
         yield (
-            f"{one['group']}: {_percent(before)} -> {_percent(after)} ({before['verdict']} -> {after['verdict']}),"
+            f"{one['group']}: {percent(before['availability'])} -> {percent(after['availability'])}"
+            f" ({before['verdict']} -> {after['verdict']}),"
             f" down {one['downMs'] / 1000:+.3f} s, outages {before['outages']} -> {after['outages']},"
             f" RTO p95 {_ms(before)} -> {_ms(after)}; {causes or 'no cause changed'}"
         )
-
-
-def _percent(side: Mapping[str, Any]) -> str:
-    return "unknown" if side["availability"] is None else f"{side['availability'] * 100:.4f} %"
 
 
 def _ms(side: Mapping[str, Any]) -> str:

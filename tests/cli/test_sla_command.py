@@ -142,6 +142,13 @@ def test_whatif_tells_each_setup_against_what_was(folder: Path) -> None:
     assert told["others"][0]["downMs"] > told["observed"]["downMs"] >= told["others"][1]["downMs"]
 
 
+def test_whatif_compares_no_setup_with_itself(folder: Path) -> None:
+    code, output = _run("whatif", "--report", str(folder), "--replicas", "3", "--zones", "1", "--zones", "2")
+    assert code == 0, output
+    assert "3 replicas, minInSync 1, 2 zones: as 3 replicas, minInSync 1, 1 zone" in output
+    assert "3 replicas, minInSync 1, 1 zone: as" not in output
+
+
 def test_whatif_takes_durabilities_by_their_names(folder: Path) -> None:
     names = ("--durability", "Strict", "--durability", "Fast", "--observed-durability", "Available")
     code, output = _run("whatif", "--report", str(folder), "--replicas", "1", "--replicas", "3", *names)

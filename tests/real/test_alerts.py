@@ -75,6 +75,14 @@ def claims(available: int) -> Series:
     return [*series("brokergroup_master_epoch", "7+0x70"), *own]
 
 
+def renamed(namespace: str, values: str) -> Series:
+    """A group's gauge as a job without `honor_labels` stores it: the target's namespace, and the group's own beside it."""
+    labels = f'namespace="brokergroup-system",exported_namespace="{namespace}",cluster="c",broker_group="orders"'
+    return [
+        {"series": f'brokergroup_group_writable{{{labels},job="pods",pod="{pod}"}}', "values": values} for pod in PODS
+    ]
+
+
 # tests/repository/test_runbooks.py: every alert of the chart has a case.
 CASES: dict[str, Case] = {
     "BrokerGroupNoMaster": of_group("brokergroup_group_writable", "1+0x70", "0+0x70"),
@@ -109,6 +117,9 @@ CASES: dict[str, Case] = {
     ),
     "BrokerGroupOperatorDown": Case(operator_pods(1), [], {}),
     "BrokerGroupOperatorPodAlone": Case(operator_pods(3), operator_pods(1), {}),
+    "BrokerGroupLabelsRenamed": Case(
+        series("brokergroup_group_writable", "1+0x70"), renamed("shop", "1+0x70"), {"job": "pods"}
+    ),
     "BrokerGroupFailoverSlow": Case(failovers_of(3), failovers_of(25), ORDERS, "25s"),
     "BrokerGroupDiskSoonFull": Case(claims(50), claims(10), {"namespace": "shop", "persistentvolumeclaim": "orders-1"}),
 }
@@ -165,6 +176,19 @@ def test_an_alert_is_raised_once_and_not_without_reason(tmp_path: Path, alert: s
     case = CASES[alert]
     judge(tmp_path, case.well, alert, [])
     judge(tmp_path, case.ill, alert, [case.raised], value=case.value)
+
+
+@pytest.mark.parametrize("label", ["exported_cluster", "exported_broker_group"])
+def test_any_label_of_the_group_that_was_renamed_is_told(tmp_path: Path, label: str) -> None:
+    stored = [{"series": f'brokergroup_group_writable{{{GROUP},{label}="own",job="pods"}}', "values": "1+0x70"}]
+    judge(tmp_path, stored, "BrokerGroupLabelsRenamed", [{"job": "pods"}])
+
+
+def test_renamed_labels_that_hide_a_group_without_a_master_are_told(tmp_path: Path) -> None:
+    """Two groups of one name in two namespaces are one to the rules then, and the one that serves hides the other."""
+    stored = [*renamed("shop", "0+0x70"), *renamed("elsewhere", "1+0x70")]
+    judge(tmp_path, stored, "BrokerGroupNoMaster", [])
+    judge(tmp_path, stored, "BrokerGroupLabelsRenamed", [{"job": "pods"}])
 
 
 def test_a_member_that_was_unheard_for_a_moment_is_not_told_of(tmp_path: Path) -> None:

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.real("alertmanager")
 
 DEADLINE_SECONDS = 60.0
-OF_NO_GROUP = {"BrokerGroupOperatorDown", "BrokerGroupOperatorPodAlone", "BrokerGroupRequestsRefused"}
+OF_NO_GROUP = {
+    "BrokerGroupLabelsRenamed",
+    "BrokerGroupOperatorDown",
+    "BrokerGroupOperatorPodAlone",
+    "BrokerGroupRequestsRefused",
+}
 SEVERITY = {rule["alert"]: rule["labels"]["severity"] for rule in ALERTS}
 # Alerts of one cause, by the one that pages.
 STORIES = {

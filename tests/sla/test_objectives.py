@@ -315,3 +315,52 @@ def test_a_hibernated_group_burns_no_budget(tmp_path: Path) -> None:
         "tests": [{"interval": "1m", "input_series": inputs, "alert_rule_test": cases}],
     }
     _judged(document, tmp_path)
+
+
+@pytest.mark.real("prometheus")
+@pytest.mark.parametrize(
+    ("stored", "objectives"),
+    [
+        ('namespace="shop",cluster="c",broker_group="cheap"', []),
+        # Scraped without honor_labels: the operator's namespace is where the group's was.
+        ('namespace="system",exported_namespace="shop",cluster="c",broker_group="cheap"', ["all", "cheap"]),
+        # Another group: a name misspelled, or a group that was deleted.
+        ('namespace="shop",cluster="c",broker_group="other"', ["cheap"]),
+        # No operator pod is scraped: BrokerGroupOperatorDown says so.
+        ("", []),
+    ],
+)
+def test_an_objective_whose_groups_have_no_series_is_told(tmp_path: Path, stored: str, objectives: list[str]) -> None:
+    """Its burn rates would be silent for ever."""
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(rules_text(OBJECTIVES), encoding="utf-8")
+    inputs = [
+        {"series": f"brokergroup_group_writable{{{stored}}}", "values": "1+0x60"},
+        {"series": 'brokergroup_build_info{version="0.1.0"}', "values": "1+0x60"},
+    ]
+    alert = "BrokerGroupObjectiveWithoutGroups"
+    raised = {
+        "all": {"severity": "warning", "slo": "all", "service": "shop", "namespace": "shop"},
+        "cheap": {"severity": "warning", "slo": "cheap", "namespace": "shop", "cluster": "c", "broker_group": "cheap"},
+    }
+    texts = {name: _without_groups(name, pattern) for name, pattern in (("all", "shop/*/*"), ("cheap", "shop/c/cheap"))}
+    cases = [
+        {
+            "eval_time": "40m", "alertname": alert,
+            "exp_alerts": [{"exp_labels": raised[one], "exp_annotations": texts[one]} for one in objectives],
+        }
+    ]  # fmt: skip
+    document = {
+        "rule_files": [str(rules)],
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", "input_series": inputs if stored else [], "alert_rule_test": cases}],
+    }
+    _judged(document, tmp_path)
+
+
+def _without_groups(name: str, pattern: str) -> dict[str, str]:
+    return {
+        "summary": f"Prometheus has no series of {pattern}, so nothing watches the budget of objective {name}",
+        "description": "The group is gone or has another name, or Prometheus renamed the operator's labels (exported_namespace):"
+        " scrape the operator, and federate, with honor_labels: true.",
+    }

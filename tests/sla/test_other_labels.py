@@ -356,7 +356,7 @@ def test_a_group_that_is_born_at_noon_is_judged_from_noon_on(report: Reporting) 
     told = group(line, "payments")
     assert (told["up_ms"], told["unknown_ms"]) == (12 * HOUR_MS, 0)
     assert told["existed"] == [{"from_ms": NOON_MS, "until_ms": START_MS + DAY_MS}]
-    assert "payments: met, 100.000 %" in output
+    assert "payments: met, 100.0000 %" in output
     assert "existed from 2026-10-01T12:00:00Z" in output
     document = report.document("summary.json")
     assert document["groups"][1]["existenceKnownBy"] == ["scrape"]

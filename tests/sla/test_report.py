@@ -103,7 +103,9 @@ def test_planted_outages_come_out_in_text_and_files(spark: Any, tmp_path: Path) 
     assert [one["cause"] for one in line["incidents"]] == ["partition", "unknown"]
     assert line["unreadable_incidents"] == 1
     text = as_text(report)
-    assert "default/c/orders: breached, 83.500 % (between 83.500 % and 83.500 %; down 9.900 s by incident_log" in text
+    assert (
+        "default/c/orders: breached, 83.5002 % (between 83.5002 % and 83.5002 %; down 9.900 s by incident_log" in text
+    )
     assert "default/c/payments: undecidable" in text
     assert "left out: 1 unreadable line of" in text
 

@@ -26,9 +26,11 @@ from sla_reports.output.written import (
     read_fleet,
     read_report,
 )
+from sla_reports.report import Reduced, Report, Request, StoredQuality, as_text
+from sla_reports.sources import Form, Origin
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.logged import LoggedIncident
-from sla_reports.states.spans import Run, Window, by_series, gap_limit_ms
+from sla_reports.states.spans import Run, Span, State, Window, at_least, by_series, gap_limit_ms
 from sla_reports.what_if import Loss, Setup, losses_among, replay
 from tests.sla import one_day
 from tests.sla.histories import series_of
@@ -74,12 +76,12 @@ def test_incidents_come_back_as_they_were(report: WrittenReport) -> None:
 def _losses(summary: Summary, fleet: Fleet) -> dict[GroupKey, list[Loss]]:
     window = Window(summary.agreement.window.start_ms, summary.until_ms)
     incidents = {one.group: one.incidents for one in summary.groups}
-    return losses_among(incidents, window, fleet, SYNC_STATE_SET_SIZE, replicas=3)
+    return losses_among(incidents, window, fleet, SYNC_STATE_SET_SIZE, observed=Setup(3))
 
 
 def test_a_replay_of_the_files_is_that_of_the_figures(folder: Path, report: WrittenReport) -> None:
     fleet = read_fleet(folder)
-    assert table.replicas_seen(fleet) == 3
+    assert table.replicas_seen(fleet, report.incidents) == {one_day.HOSTILE: 3, one_day.ORDERS: 3}
     told = one_day.summary()
     losses = _losses(told, one_day.evidence().fleet)
     others = table.setups_of([1, 2, 5], [(1, False), (2, False)], [1], [None])
@@ -122,7 +124,18 @@ def test_the_same_setup_is_predicted_as_it_was_observed(folder: Path, report: Wr
     words = table.as_table(observed, rest, measured_ms)
     assert "observed down time: " in words
     assert "The model " in words
-    assert "5 replicas, minInSync 1, 1 zone: as 3 replicas, minInSync 1, 1 zone" in words
+    # Of three members two were away for an hour.
+    exposure = [figures.exposure.one_copy_ms for figures in one_day.summary().groups]
+    assert document["observed"]["oneCopyMs"] == sum(exposure) == HOUR_MS
+    assert document["others"][1]["change"]["oneCopyMs"] == -HOUR_MS
+
+
+def test_a_setup_without_a_difference_is_told_with_the_reason() -> None:
+    one = {ORDERS: [Loss(HOUR_MS, 2 * HOUR_MS, master=True, switch_ms=500)]}
+    three, five = (replay(one, DAY, Setup(replicas)) for replicas in (3, 5))
+    words = table.as_table(three, [three, five], three.down_ms)
+    assert "5 replicas, minInSync 1, 1 zone: as 3 replicas, minInSync 1, 1 zone, for no two" in words
+    assert "3 replicas, minInSync 1, 1 zone: as" not in words
 
 
 def test_durabilities_have_the_names_of_the_spec() -> None:
@@ -223,6 +236,23 @@ def test_the_groups_that_got_worse_come_first_with_the_causes(folder: Path, tmp_
     assert (quiet["after"], quiet["downMs"]) == (None, None)
     assert f"{one_day.QUIET}: not in the later report" in lines
     assert any(line.startswith(f"{one_day.ORDERS}: ") and "outages 3 -> 1" in line for line in lines)
+    # As page one has it: cut, and not rounded to 98.9372.
+    assert any(line.startswith(f"{one_day.ORDERS}: 98.9371 % -> ") for line in lines)
+
+
+def test_no_line_rounds_an_availability_up_to_the_objective_or_to_all_of_the_time() -> None:
+    """300 ms of a day are 99.9996 %, and not 100 %; so is the objective printed."""
+    runs = one_day.runs(GROUP_WRITABLE, ORDERS, (0, 1.0))
+    lost = LoggedIncident("o/1", ORDERS, one_day.START_MS + HOUR_MS, trigger="silence", steps_ms={"inSync": 300.0})
+    fleet = Fleet(by_series(runs), gap_ms=gap_limit_ms(one_day.SCRAPE_MS))
+    told = summarise(Agreement(one_day.DAY, 0.999998), Evidence(fleet, [lost]))
+    assert told.groups[0].availability.down_ms == 300
+    quality = StoredQuality(samples=9, series=1, stale_markers=0, late_samples=0, missing_samples=0)
+    reduced = Reduced(tuple(runs), {run.series: one_day.SCRAPE_MS for run in runs}, quality)
+    text = as_text(Report(Request(Origin(Form.RUNS, table="runs"), ()), told, reduced, 0))
+    assert f"{ORDERS}: breached, 99.9996 % (between 99.9996 % and 99.9996 %; down 0.300 s" in text
+    assert "any group writable 99.9996 %, all 99.9996 %" in text
+    assert "objective 99.9998 % " in text
 
 
 @pytest.mark.parametrize(
@@ -281,9 +311,98 @@ def test_losses_are_taken_from_what_was_observed() -> None:
     assert losses == {
         ORDERS: [
             Loss(HOUR_MS, 2 * HOUR_MS, master=True, detection_ms=3000.0, switch_ms=600.0, silent=True),
-            Loss(10 * HOUR_MS, 11 * HOUR_MS, members=2),
+            Loss(10 * HOUR_MS, 11 * HOUR_MS),
+            Loss(10 * HOUR_MS, 11 * HOUR_MS),
         ]
     }
     observed = replay(losses, DAY, Setup(3))
     assert observed.down_ms == summary.groups[0].availability.down_ms == 3600
     assert observed.one_copy_ms == summary.groups[0].exposure.one_copy_ms == HOUR_MS
+
+
+PAIR = GroupKey("default", "c", "pair")
+ALONE = GroupKey("default", "c", "alone")
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """A written report of groups of 3, 2 and 1: the second lost its slave for an hour, all else was well."""
+    runs = [
+        run
+        for group, sizes in ((ORDERS, [(0, 3.0)]), (PAIR, [(0, 2.0), (4, 1.0), (5, 2.0)]), (ALONE, [(0, 1.0)]))
+        for run in (*one_day.runs(GROUP_WRITABLE, group, (0, 1.0)), *one_day.runs(SYNC_STATE_SET_SIZE, group, *sizes))
+    ]
+    fleet = Fleet(by_series(runs), gap_ms=gap_limit_ms(one_day.SCRAPE_MS))
+    summary = summarise(Agreement(one_day.DAY, 0.999), Evidence(fleet, []))
+    write_report(tmp_path / "mixed", summary, runs, {run.series: one_day.SCRAPE_MS for run in runs}, {})
+    return tmp_path / "mixed"
+
+
+def test_each_group_is_replayed_with_its_own_number_of_replicas(mixed: Path) -> None:
+    told = CliRunner().invoke(app, ["sla", "whatif", "--report", str(mixed), "--replicas", "3"])
+    assert told.exit_code == 0, told.output
+    *lines, last = told.output.splitlines()
+    document = json.loads(last)
+    observed, [three] = document["observed"], document["others"]
+    # One copy as the report has it: the hour of the pair, and all the day of the group of one.
+    exposure = sum(one["exposure"]["oneCopyMs"] for one in read_report(mixed).summary["groups"])
+    assert exposure == HOUR_MS + 24 * HOUR_MS
+    assert (observed["oneCopyMs"], observed["cost"]) == (exposure, 3 + 2 + 1)
+    assert (observed["replicas"], observed["leastReplicas"]) == (3, 1)
+    # With three members the pair keeps two during that hour, and the group of one has slaves.
+    assert (three["oneCopyMs"], three["cost"], three["change"]["cost"]) == (0, 9, 3)
+    assert lines[1].startswith("observed: 1 to 3 replicas, minInSync 1, 1 zone ")
+
+
+def test_a_durability_is_no_more_than_a_group_has_replicas(mixed: Path) -> None:
+    words = ["sla", "whatif", "--report", str(mixed), "--replicas", "2", "--observed-durability", "Strict"]
+    told = CliRunner().invoke(app, words)
+    assert told.exit_code == 0, told.output
+    document = json.loads(told.output.splitlines()[-1])
+    # The hour of the pair; the group of one is not down all day.
+    assert document["replayedDownMs"] == HOUR_MS
+
+
+def test_a_master_that_only_the_gauge_lost_is_down_as_long_as_the_gauge_says() -> None:
+    """Its member came back later than the writes did; the group was down for five minutes, not for the hour."""
+    own = [
+        *one_day.runs(GROUP_WRITABLE, ORDERS, (0, 1.0), (4, 0.0), (4 + 1 / 12, 1.0)),
+        *one_day.runs(SYNC_STATE_SET_SIZE, ORDERS, (0, 3.0), (4, 2.0), (5, 3.0)),
+    ]
+    fleet = Fleet(by_series(own), gap_ms=gap_limit_ms(one_day.SCRAPE_MS))
+    summary = summarise(Agreement(one_day.DAY, 0.999), Evidence(fleet, []))
+    losses = _losses(summary, fleet)
+    assert replay(losses, one_day.DAY, Setup(3)).down_ms == summary.groups[0].availability.down_ms == 300_000
+    # One replica is down until it is back.
+    assert replay(losses, one_day.DAY, Setup(1)).down_ms == HOUR_MS
+
+
+@pytest.mark.parametrize(
+    ("writable", "sizes"),
+    [
+        # The master and a slave at once, and the slave for longer.
+        ([(0, 1.0), (4, 0.0), (4.1, 1.0)], [(0, 3.0), (4, 1.0), (5, 2.0), (6, 3.0)]),
+        # A slave was away already when the master was lost, and stayed away.
+        ([(0, 1.0), (4, 0.0), (4.1, 1.0)], [(0, 3.0), (3, 2.0), (4, 1.0), (5, 2.0), (6, 3.0)]),
+        # Two slaves, one of them for longer; the master was not lost.
+        ([(0, 1.0)], [(0, 3.0), (3, 2.0), (4, 1.0), (5, 2.0), (6, 3.0)]),
+    ],
+)
+def test_the_observed_setup_has_one_copy_as_long_as_the_report_says(
+    writable: list[tuple[float, float]], sizes: list[tuple[float, float]]
+) -> None:
+    own = [*one_day.runs(GROUP_WRITABLE, ORDERS, *writable), *one_day.runs(SYNC_STATE_SET_SIZE, ORDERS, *sizes)]
+    fleet = Fleet(by_series(own), gap_ms=gap_limit_ms(one_day.SCRAPE_MS))
+    summary = summarise(Agreement(one_day.DAY, 0.999), Evidence(fleet, []))
+    losses = _losses(summary, fleet)
+    assert summary.groups[0].exposure.one_copy_ms == HOUR_MS
+    assert replay(losses, one_day.DAY, Setup(3)).one_copy_ms == HOUR_MS
+    # Of two replicas one is away as long as any was: the report's time with less than three.
+    short_ms = sum(span.end_ms - span.start_ms for span in _short(fleet))
+    assert replay(losses, one_day.DAY, Setup(2)).one_copy_ms == short_ms
+    assert replay(losses, one_day.DAY, Setup(5)).one_copy_ms == 0
+
+
+def _short(fleet: Fleet) -> list[Span]:
+    spans = fleet.spans(SYNC_STATE_SET_SIZE, ORDERS, one_day.DAY, at_least(3))
+    return [span for span in spans if span.state is State.DOWN]

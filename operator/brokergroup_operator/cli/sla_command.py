@@ -253,7 +253,7 @@ def report(  # noqa: PLR0913 - an option is an argument
     progress: ShowProgress = True,
     given: ServerOptions,
 ) -> None:
-    """Availability and recovery times per group; the last line is the result as JSON."""
+    """Availability and recovery times per group; the last line is the result as JSON. Needs Java, but not with --from runs."""
     fail = Failing("sla report")
     if objective_percent is not None and not 1 < objective_percent < 100:
         raise fail(f"--objective {objective_percent}: expected a percentage above 1 and below 100, as 99.95")

@@ -26,22 +26,46 @@ ReportFolder = Annotated[Path, typer.Option("--report", help="Folder that `sla r
 def whatif(  # noqa: PLR0913 - one argument a flag
     *,
     folder: ReportFolder,
-    replicas: Annotated[list[int] | None, typer.Option("--replicas", help="Repeatable; 1, 2, 3, 5", min=1)] = None,
-    zones: Annotated[list[int] | None, typer.Option("--zones", help="Repeatable; as observed", min=1)] = None,
-    min_in_sync: Annotated[list[int] | None, typer.Option("--min-in-sync", help="Repeatable; 1", min=1)] = None,
+    replicas: Annotated[
+        list[int] | None, typer.Option("--replicas", help="Of every group; repeatable; without it 1, 2, 3 and 5", min=1)
+    ] = None,
+    zones: Annotated[
+        list[int] | None,
+        typer.Option("--zones", help="That its members lie in; repeatable; without it as observed", min=1),
+    ] = None,
+    min_in_sync: Annotated[
+        list[int] | None,
+        typer.Option("--min-in-sync", help="Members that a write needs; repeatable; without it 1", min=1),
+    ] = None,
     durability: Annotated[
-        list[str] | None, typer.Option("--durability", help="Strict, Available or Fast instead; repeatable")
+        list[str] | None,
+        typer.Option("--durability", help="Strict, Available or Fast, instead of --min-in-sync; repeatable"),
     ] = None,
     timeout_seconds: Annotated[
-        list[float] | None, typer.Option("--silence-timeout-seconds", help="Repeatable; as observed", min=0.0)
+        list[float] | None,
+        typer.Option(
+            "--silence-timeout-seconds",
+            help="After which a silent master is replaced; repeatable; without it as observed",
+            min=0.0,
+        ),
     ] = None,
     observed_replicas: Annotated[
-        int | None, typer.Option("--observed-replicas", help="Without it, the greatest SyncStateSet seen", min=1)
+        int | None,
+        typer.Option(
+            "--observed-replicas", help="Of every group; without it, each group's greatest SyncStateSet", min=1
+        ),
     ] = None,
-    observed_zones: Annotated[int, typer.Option("--observed-zones", min=1)] = 1,
-    observed_min_in_sync: Annotated[int, typer.Option("--observed-min-in-sync", min=1)] = 1,
+    observed_zones: Annotated[
+        int, typer.Option("--observed-zones", help="Zones that a group's members lie in today", min=1)
+    ] = 1,
+    observed_min_in_sync: Annotated[
+        int, typer.Option("--observed-min-in-sync", help="Members that a write needs today", min=1)
+    ] = 1,
     observed_durability: Annotated[
-        str | None, typer.Option("--observed-durability", help="Strict, Available or Fast, instead of the number")
+        str | None,
+        typer.Option(
+            "--observed-durability", help="Strict, Available or Fast today, instead of --observed-min-in-sync"
+        ),
     ] = None,
 ) -> None:
     """The observed failures once more with other setups; the last line is the result as JSON. Needs no Java."""
@@ -51,13 +75,15 @@ def whatif(  # noqa: PLR0913 - one argument a flag
         from sla_reports.output.written import read_fleet, read_report
 
         told, fleet = read_report(folder), read_fleet(folder)
-        seen = observed_replicas or what_if.replicas_seen(fleet)
-        if seen is None:
+        seen = what_if.replicas_seen(fleet, told.incidents) if observed_replicas is None else {}
+        greatest = observed_replicas or max(seen.values(), default=None)
+        if greatest is None:
             raise fail("--observed-replicas: missing; expected a number, for the report saw no SyncStateSet")
         try:
             of_name = [] if observed_durability is None else [observed_durability]
             [(minimum, alone)] = what_if.durabilities_of(of_name, [] if of_name else [observed_min_in_sync])
-            observed = what_if.Setup(seen, minimum, observed_zones, master_alone=alone)
+            own = {group: count for group, count in seen.items() if count != greatest}
+            observed = what_if.Setup(greatest, minimum, observed_zones, master_alone=alone, own_replicas=own)
             wanted = what_if.durabilities_of(durability or [], min_in_sync or [])
             timeouts_ms = [round(one * 1000) for one in timeout_seconds or []]
             others = what_if.setups_of(
