@@ -27,7 +27,7 @@ from brokergroup_operator.cli.security_options import SecurityOptions
 from brokergroup_operator.controller.directory import kubernetes_directory
 from brokergroup_operator.controller.settings import AdminCredentialsError, SecuritySettings, read_credentials
 from brokergroup_operator.folder_lock import FolderLock
-from brokergroup_operator.kube.client import decode
+from brokergroup_operator.kube.answers import decode
 from brokergroup_operator.kube.settings import KubeconfigError, settings_from_kubeconfig
 from brokergroup_operator.observe.incidents import _documents
 from brokergroup_operator.reconcile.render.containers import command

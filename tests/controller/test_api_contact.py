@@ -125,15 +125,26 @@ async def test_a_read_that_is_answered_late_takes_nothing_back(server: Api, cont
 
 
 @pytest.mark.parametrize(
-    ("status", "is_contact"),
-    [(404, True), (403, True), (401, False), (429, False), (500, False), (503, False), (504, False), (None, False)],
+    ("status", "reason", "is_contact"),
+    [
+        (404, "NotFound", True),
+        pytest.param(404, "", False, id="404 of a load balancer"),
+        (403, "Forbidden", True),
+        (401, "Unauthorized", False),
+        (429, "TooManyRequests", False),
+        (500, "InternalError", False),
+        (503, "ServiceUnavailable", False),
+        (504, "Timeout", False),
+        (None, "", False),
+    ],
 )
 async def test_which_answers_show_contact(
-    server: Api, contact: ApiContact, status: int | None, *, is_contact: bool
+    server: Api, contact: ApiContact, status: int | None, reason: str, *, is_contact: bool
 ) -> None:
     """An API server without etcd answers too, and by its answers no plane can elect."""
+    said = {"reason": reason}
     server.failure = (
-        ApiUnavailableError("no connection") if status is None else error_from_status("GET", status, {}, write=False)
+        ApiUnavailableError("no connection") if status is None else error_from_status("GET", status, said, write=False)
     )
     contact.start()
     await asyncio.sleep(5.2)

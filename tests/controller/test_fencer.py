@@ -17,7 +17,8 @@ from brokergroup_operator.controller.change import fencing
 from brokergroup_operator.controller.change.fencing import FenceOutcome, KubernetesFencer
 from brokergroup_operator.controller.directory.pods import PodPlace
 from brokergroup_operator.fence.datagrams import CONFIRMATION, ORDER, KeyFile, KillOrders, Message, open_sealed, seal
-from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, NotFoundError
+from brokergroup_operator.kube.answers import decode
+from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, NotFoundError, error_from_status
 from brokergroup_operator.kube.resources import NODES, PODS
 from tests.controller.cluster import ADDRESS, BINDING, HOST, TERMINATED, create_pod, is_dying, set_status
 from tests.controller.conftest import group_of
@@ -207,6 +208,28 @@ async def test_a_pod_that_goes_between_two_looks_is_dead_only_if_its_node_is_kno
     await api.patch(PODS, "orders-1", {"metadata": {"finalizers": []}}, namespace="default")
     assert (await fencing).confirmed == confirmed
     assert asked
+
+
+async def test_a_404_from_in_front_of_the_api_server_confirms_no_death(
+    api: KubernetesApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load balancer whose backend restarts answers a page; the next request, for the node, reaches an API server again."""
+    await api.create(NODES, {"metadata": {"name": "node-1"}})
+    await create_pod(api, node="node-1")
+    request, pages = api._request, 0
+
+    async def without_backend(method: str, path: str, **named: Any) -> Any:
+        nonlocal pages
+        if method == "GET" and path.endswith("/pods/orders-1"):
+            pages += 1
+            raise error_from_status(f"{method} {path}", 404, decode(b"default backend - 404"), write=False)
+        return await request(method, path, **named)
+
+    fencing = asyncio.create_task(KubernetesFencer(api).fence(BINDING, 1, ADDRESS, deadline_seconds=2.0))
+    await eventually(lambda: is_dying(api), what="the pod to be deleted")
+    monkeypatch.setattr(api, "_request", without_backend)
+    assert not (await fencing).confirmed
+    assert pages
 
 
 async def test_a_fence_that_nobody_confirms_ends_at_its_deadline(api: KubernetesApi) -> None:

@@ -24,13 +24,14 @@ from brokergroup_operator.kube import (
     NotFoundError,
     OutcomeUnknownError,
     PatchType,
+    WebhookAwayError,
 )
 from brokergroup_operator.kube.client import MOST_READS_IN_FLIGHT, PAGE_OBJECTS
-from brokergroup_operator.kube.errors import error_from_status
+from brokergroup_operator.kube.errors import error_from_status, is_away
 from brokergroup_operator.kube.reflector import Reflector
 from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, NODES, PODS
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
-from brokergroup_operator.records.store import GroupKey
+from brokergroup_operator.records.store import GroupKey, RecordUnavailableError
 from kube_sandbox.api_server.server import SandboxApiServer
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ async def test_a_closed_client_sends_nothing_and_opens_nothing(server: SandboxAp
 
 
 OBJECT = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n", "resourceVersion": "1"}}
-ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+ANSWER = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 16\r\n\r\n{"metadata": {}}'
 
 
 class HangsUpOnTheSecondRequest:
@@ -303,6 +304,121 @@ def test_type_of(status: int, reason: str, write: bool, expected: type[ApiError]
     assert error.status == status
     assert "PUT /x" in str(error)
     assert "because" in str(error)
+
+
+def test_a_write_that_a_webhook_could_not_admit_was_not_done() -> None:
+    said = (
+        'Internal error occurred: failed calling webhook "policy.example": failed to call webhook: connection refused'
+    )
+    error = error_from_status("PATCH /x", 500, {"reason": "InternalError", "message": said}, write=True)
+    assert type(error) is WebhookAwayError
+    assert error.status == 500
+    assert not is_away(error)
+
+
+# What a load balancer, a proxy or a page to log in answers in an API server's place.
+PAGE = b"<html><title>Sign in</title></html>"
+READS = {
+    "get": lambda api: api.get(CONFIG_MAPS, "a", namespace="n"),
+    "list": lambda api: api.list(CONFIG_MAPS, namespace="n"),
+}
+
+
+@asynccontextmanager
+async def in_front_of(status: int, body: bytes, **headers: str) -> AsyncIterator[tuple[KubernetesApi, list[str]]]:
+    """Answer each request with this, and note it."""
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(f"{request.method} {request.path}")
+        is_page = request.path == "/login"
+        return web.Response(status=200 if is_page else status, body=PAGE if is_page else body, headers=headers)
+
+    application = web.Application()
+    application.router.add_route("*", "/{rest:.*}", answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        async with KubernetesApi.from_url(f"http://127.0.0.1:{runner.addresses[0][1]}") as api:
+            yield api, asked
+    finally:
+        await runner.cleanup()
+
+
+NO_ANSWERS = [
+    pytest.param(200, PAGE, id="a page"),
+    pytest.param(200, b'{"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceV', id="cut off"),
+    pytest.param(200, b'{"error": "session expired"}', id="another JSON"),
+    pytest.param(302, b"", id="a redirect"),
+]
+
+
+@pytest.mark.parametrize(("status", "body"), NO_ANSWERS)
+@pytest.mark.parametrize("verb", READS)
+async def test_what_is_no_answer_of_an_api_server_is_no_object_and_no_empty_list(
+    verb: str, status: int, body: bytes
+) -> None:
+    """A page with status 200 read as a list without objects: no pod, no claim, no group."""
+    async with in_front_of(status, body, Location="/login") as (api, asked):
+        with pytest.raises(ApiUnavailableError):
+            await READS[verb](api)
+        assert len(asked) == 1
+
+
+@pytest.mark.parametrize(("status", "body"), NO_ANSWERS)
+@pytest.mark.parametrize("verb", ["replace", "create", "patch"])
+async def test_a_write_that_no_api_server_answers_is_unknown_and_goes_nowhere_else(
+    verb: str, status: int, body: bytes
+) -> None:
+    async with in_front_of(status, body, Location="/login") as (api, asked):
+        with pytest.raises(OutcomeUnknownError):
+            await WRITES[verb](api)
+        assert len(asked) == 1
+
+
+@pytest.mark.parametrize("body", [b"default backend - 404", b'{"message": "no Route matched with those values"}'])
+async def test_only_an_api_server_says_that_an_object_is_not_there(body: bytes) -> None:
+    async with in_front_of(404, body) as (api, _):
+        with pytest.raises(ApiUnavailableError):
+            await READS["get"](api)
+        with pytest.raises(NotFoundError):  # an API server without the kind says it by such a page
+            await READS["list"](api)
+
+
+@pytest.mark.parametrize("verb", WRITES)
+async def test_a_write_to_a_load_balancer_without_a_backend_is_unknown(verb: str) -> None:
+    async with in_front_of(404, b"default backend - 404") as (api, _):
+        with pytest.raises(OutcomeUnknownError):
+            await WRITES[verb](api)
+
+
+async def test_a_record_is_not_missing_because_a_page_says_so() -> None:
+    for status, body in ((404, b"default backend - 404"), (200, PAGE)):
+        async with in_front_of(status, body) as (api, _):
+            with pytest.raises(RecordUnavailableError):
+                await KubernetesRecordStore(api).read(GroupKey("n", "a"), deadline_seconds=0.2)
+
+
+@pytest.mark.parametrize("event", [b'{"type": "ADDED", "object": null}', b'{"type": "BOOKMARK", "object": []}', PAGE])
+async def test_an_event_without_an_object_is_an_error_of_the_watch(event: bytes) -> None:
+    """Any other exception would end the reflector for good."""
+    async with (
+        in_front_of(200, event + b"\n") as (api, _),
+        aclosing(api.watch(CONFIG_MAPS, namespace="n", resource_version="1")) as events,
+    ):
+        with pytest.raises(ApiError):
+            await anext(events)
+
+
+async def test_a_watch_that_is_refused_says_when_to_come_again() -> None:
+    async with (
+        in_front_of(429, b'{"kind": "Status", "message": "busy"}', **{"Retry-After": "7"}) as (api, _),
+        aclosing(api.watch(CONFIG_MAPS, namespace="n", resource_version="1")) as events,
+    ):
+        with pytest.raises(ApiUnavailableError) as refused:
+            await anext(events)
+    assert refused.value.retry_after_seconds == 7.0
 
 
 def test_an_invalid_object_names_its_fields() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -12,8 +13,10 @@ import pytest
 
 from brokergroup_operator.kube import ApiUnavailableError, KubernetesApi, Reflector, WatchEvent
 from brokergroup_operator.kube.client import PAGE_OBJECTS, ObjectList
+from brokergroup_operator.kube.errors import error_from_status
 from brokergroup_operator.kube.resources import CONFIG_MAPS
 from kube_sandbox.api_server.server import SandboxApiServer
+from tests.support.virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -197,3 +200,46 @@ async def test_the_loop_has_a_turn_after_each_few_objects_of_a_list() -> None:
     assert done.total() == 2 * PAGE_OBJECTS + 7
     assert max(done.values()) <= 30
     assert not any("managedFields" in obj["metadata"] for obj in reflector.objects.values())
+
+
+class Refused(Lists):
+    """Its watch is refused with this status; lists and watches are noted, each with its time."""
+
+    def __init__(self, status: int, *, retry_after_seconds: float) -> None:
+        super().__init__(3)
+        self.asked: list[tuple[str, float]] = []
+        self._refusal = error_from_status("WATCH", status, {"message": "not now"}, write=False)
+        self._refusal.retry_after_seconds = retry_after_seconds
+
+    async def pages(self, _resource: Any, **_options: Any) -> AsyncIterator[ObjectList]:
+        self.asked.append(("list", asyncio.get_running_loop().time()))
+        async for page in super().pages(_resource, **_options):
+            yield page
+
+    async def watch(self, _resource: Any, **_options: Any) -> AsyncIterator[WatchEvent]:
+        self.asked.append(("watch", asyncio.get_running_loop().time()))
+        raise self._refusal
+        yield
+
+
+@pytest.mark.parametrize(("status", "lists_again"), [(429, False), (503, False), (410, True), (504, True)])
+def test_an_api_server_that_has_no_room_for_a_watch_gets_no_list_instead(status: int, lists_again: bool) -> None:
+    """It answers 429 while its watch cache is filled, after each start: each operator pod listed all objects again."""
+    api: Any = Refused(status, retry_after_seconds=5.0)
+    loop = VirtualLoop()
+
+    async def for_a_minute() -> None:
+        running = asyncio.create_task(Reflector(api, CONFIG_MAPS).run())
+        await asyncio.sleep(60.0)
+        running.cancel()
+        await asyncio.wait([running])
+
+    try:
+        loop.run_until_complete(for_a_minute())
+    finally:
+        loop.close()
+    kinds = [kind for kind, _ in api.asked]
+    assert ("list" in kinds[1:]) == lists_again
+    watched = [at for kind, at in api.asked if kind == "watch"]
+    assert len(watched) > 5
+    assert all(later - earlier >= 5.0 for earlier, later in itertools.pairwise(watched))

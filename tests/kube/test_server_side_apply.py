@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from aiohttp import web
 
 from brokergroup_operator.kube.client import KubernetesApi
 from brokergroup_operator.kube.errors import (
@@ -107,6 +108,23 @@ async def test_a_write_without_an_answer_is_of_unknown_outcome_and_sent_once(
     with pytest.raises(OutcomeUnknownError):
         await applier_at(timeout_seconds=0.05).apply(CONFIG_MAPS, OBJECT)
     assert len(server.sent) <= 1
+
+
+@pytest.mark.parametrize("status", [200, 302, 404])
+async def test_a_page_in_the_api_servers_place_is_no_answer(
+    applier_at: Callable[..., ServerSideApplier], status: int
+) -> None:
+    async def page(_request: web.BaseRequest) -> web.Response:
+        return web.Response(status=status, text="<html>Sign in</html>", content_type="text/html")
+
+    runner = web.ServerRunner(web.Server(page))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        with pytest.raises(OutcomeUnknownError):
+            await applier_at(f"http://127.0.0.1:{runner.addresses[0][1]}").apply(CONFIG_MAPS, OBJECT)
+    finally:
+        await runner.cleanup()
 
 
 async def test_a_process_that_does_not_lead_sends_nothing(

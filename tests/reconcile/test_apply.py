@@ -16,6 +16,7 @@ from brokergroup_operator.kube.errors import (
     InvalidError,
     NotFoundError,
     OutcomeUnknownError,
+    WebhookAwayError,
 )
 from brokergroup_operator.kube.resources import (
     BROKER_GROUPS,
@@ -367,6 +368,21 @@ async def test_a_refusal_is_an_answer_if_the_present_pod_would_not_be_refused_so
     with pytest.raises(ApiError, match=answer) if answer else contextlib.nullcontext():
         await rehearse(api, PODS, pod(OTHER))
     assert [path.rpartition("/")[2] for path in asked] == ["orders-1-rehearsal"] * len(refusals)
+
+
+async def test_a_webhook_that_is_away_is_no_answer_to_a_rehearsal(
+    api: KubernetesApi, sandbox: SandboxApiServer
+) -> None:
+    """The present pod's copy would be refused in the same words, and the pod deleted while none can be made in its place."""
+    await api.create(PODS, pod({"name": "broker", "image": "present"}))
+
+    def refuse(request: Any) -> None:
+        if request.method == "PATCH":
+            raise StatusError(500, "InternalError", 'failed calling webhook "pods.example": connection refused')
+
+    sandbox.before_request = refuse
+    with pytest.raises(WebhookAwayError):
+        await rehearse(api, PODS, pod(OTHER))
 
 
 def test_a_pod_that_is_replaced_has_its_successor_tried_and_one_that_leaves_has_none() -> None:

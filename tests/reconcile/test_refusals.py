@@ -11,7 +11,7 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, InvalidError
-from brokergroup_operator.kube.resources import BROKER_GROUPS, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS
+from brokergroup_operator.kube.resources import BROKER_GROUPS, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
 from brokergroup_operator.observe.group_view import GroupUnknownError
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.act.refusals import NodePortTakenError
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 REFUSED = InvalidError("Pod orders-1: spec.nonsense")
 AWAY = ApiUnavailableError("no answer in time")
+WEBHOOK_IS_AWAY = (
+    'Internal error occurred: failed calling webhook "mservice.elbv2.k8s.aws": failed to call webhook: Post'
+    ' "https://webhook.kube-system.svc:443/mutate": no endpoints available for service "webhook"'
+)
 
 
 class Cluster:
@@ -345,3 +349,26 @@ async def test_a_pod_that_is_not_admitted_is_reported_once(
     assert more["InvalidSpec"] == 1
     assert max(more.values()) == 1, more
     assert (await conditions(world))["Stalled"] == ("True", "InvalidSpec")
+
+
+async def test_a_webhook_that_is_away_keeps_nothing_else_from_being_repaired(
+    world: World, sandbox: SandboxApiServer
+) -> None:
+    """A load balancer's controller has one for Services: while it was down no pod came back, and no Service followed the master."""
+    await world.delete(SERVICES, "orders-slaves")
+    await world.lose_pod("orders-3")
+    await world.patch(PODS, "orders-1", {"metadata": {"labels": {names.LABEL_ROLE: "slave"}}})
+
+    def refuse(request: Any) -> None:
+        if request.method == "PATCH" and "/services/" in request.path:
+            raise StatusError(500, "InternalError", WEBHOOK_IS_AWAY)
+
+    sandbox.before_request = refuse
+    with pytest.raises(ApiError, match="failed calling webhook"):
+        await world.new_reconciler().run_pass(world.key)
+    pods = {one["metadata"]["name"]: one for one in await world.items(PODS)}
+    assert "orders-3" in pods
+    assert pods["orders-1"]["metadata"]["labels"][names.LABEL_ROLE] == "master"
+    sandbox.before_request = world.observe
+    await world.new_reconciler().run_pass(world.key)
+    assert "orders-slaves" in {one["metadata"]["name"] for one in await world.items(SERVICES)}

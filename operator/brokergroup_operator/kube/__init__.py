@@ -6,6 +6,7 @@ write, and an error for a write *that may or may not have happened*, instead of 
 * ``resources``: which kinds there are and where they live;
 * ``settings``: address and credentials (kubeconfig, in-cluster, plain URL);
 * ``client``: one method per verb, plain dictionaries in and out;
+* ``answers``: what an answer means, also one that is no API server's;
 * ``errors``: one exception type per caller's policy;
 * ``server_side_apply``: child objects, through the official client, under the same deadlines and errors;
 * ``reflector``: a level-triggered local copy of a kind, by list and watch.
@@ -22,6 +23,7 @@ from .errors import (
     NotFoundError,
     NotLeadingError,
     OutcomeUnknownError,
+    WebhookAwayError,
 )
 from .reflector import Reflector
 from .resources import Resource
@@ -43,4 +45,5 @@ __all__ = [
     "Reflector",
     "Resource",
     "WatchEvent",
+    "WebhookAwayError",
 ]

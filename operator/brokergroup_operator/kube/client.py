@@ -18,11 +18,21 @@ import aiohttp
 import msgspec
 
 from brokergroup_operator.json_object import JsonObject as JsonObject  # noqa: PLC0414, TC001 (many import it from here)
+from brokergroup_operator.kube.answers import (
+    decode,
+    describe,
+    json_object,
+    kubernetes_object,
+    lines,
+    no_answer,
+    refusal,
+    transport_error,
+)
 from brokergroup_operator.kube.errors import (
     ApiError,
     ApiUnavailableError,
+    NotFoundError,
     NotLeadingError,
-    OutcomeUnknownError,
     error_from_status,
 )
 from brokergroup_operator.kube.resources import PODS, Resource
@@ -34,7 +44,7 @@ from brokergroup_operator.kube.settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
     from pathlib import Path
     from types import TracebackType
 
@@ -44,8 +54,6 @@ DEFAULT_TIMEOUT_SECONDS = 5.0
 # at once. Reads and writes have separate limits, so a commit does not wait behind the reads of a start.
 MOST_READS_IN_FLIGHT = 64
 MOST_WRITES_IN_FLIGHT = 64
-# Upper bound of an overloaded server's Retry-After.
-LONGEST_RETRY_AFTER_SECONDS = 30.0
 # One page of a list: decoding it blocks the event loop for some 10 ms.
 PAGE_OBJECTS = 250
 # The server ends a watch at the requested time; the client waits this much longer before it gives the connection up.
@@ -149,7 +157,10 @@ class KubernetesApi:
         timeout_seconds: float | None = None,
     ) -> JsonObject:
         """Read one object, linearizably: no resourceVersion is sent, so the server asks etcd, not its cache."""
-        return await self._request("GET", resource.object_path(name, namespace), timeout_seconds=timeout_seconds)
+        path = resource.object_path(name, namespace)
+        return kubernetes_object(
+            await self._request("GET", path, timeout_seconds=timeout_seconds), f"GET {path}", write=False
+        )
 
     async def list(
         self,
@@ -189,26 +200,28 @@ class KubernetesApi:
 
         ``timeout_seconds`` is for each page. ``GoneError`` when the server has forgotten that moment before the last page.
         """
-        continue_token = ""
+        parameters = _parameters(labelSelector=label_selector, fieldSelector=field_selector, limit=str(PAGE_OBJECTS))
         while True:
-            answer = await self._request(
-                "GET",
-                resource.collection_path(namespace),
-                parameters=_parameters(
-                    labelSelector=label_selector,
-                    fieldSelector=field_selector,
-                    limit=str(PAGE_OBJECTS),
-                    **{"continue": continue_token},
-                ),
-                timeout_seconds=timeout_seconds,
-            )
-            items = answer.get("items") or []
-            typed = [{"apiVersion": resource.api_version, "kind": resource.kind, **item} for item in items]
-            metadata = answer.get("metadata", {})
+            answer = await self._page(resource.collection_path(namespace), parameters, timeout_seconds)
+            typed = [
+                {"apiVersion": resource.api_version, "kind": resource.kind, **item} for item in answer["items"] or []
+            ]
+            metadata = answer["metadata"]
             yield ObjectList(typed, str(metadata.get("resourceVersion", "")))
-            continue_token = str(metadata.get("continue") or "")
-            if not continue_token:
+            parameters["continue"] = str(metadata.get("continue") or "")
+            if not parameters["continue"]:
                 return
+
+    async def _page(self, path: str, parameters: dict[str, str], timeout_seconds: float | None) -> JsonObject:
+        try:
+            answer = await self._request("GET", path, parameters=parameters, timeout_seconds=timeout_seconds)
+        except ApiUnavailableError as error:
+            if error.status == 404:  # an API server says "404 page not found" of a kind that it does not serve
+                raise NotFoundError(str(error), status=404) from error
+            raise
+        if "items" not in answer:
+            raise no_answer(f"GET {path}", "a list", write=False)
+        return kubernetes_object(answer, f"GET {path}", write=False)
 
     async def create(
         self,
@@ -223,7 +236,7 @@ class KubernetesApi:
         place = namespace or obj.get("metadata", {}).get("namespace")
         if resource.namespaced and not place:
             raise ValueError(f"{resource.kind}: namespace is {place!r}, expected the namespace to create it in")
-        return await self._request(
+        return await self._write(
             "POST",
             resource.collection_path(place),
             body={"apiVersion": resource.api_version, "kind": resource.kind, **obj},
@@ -241,7 +254,7 @@ class KubernetesApi:
         timeout_seconds: float | None = None,
     ) -> JsonObject:
         """PUT an object; its ``metadata.resourceVersion`` and ``uid`` make this a compare-and-set."""
-        return await self._request(
+        return await self._write(
             "PUT",
             _path_of(resource, obj, subresource),
             body=obj,
@@ -264,7 +277,7 @@ class KubernetesApi:
         timeout_seconds: float | None = None,
     ) -> JsonObject:
         """PATCH an object. With a resourceVersion in the patch's metadata it is a compare-and-set as well."""
-        return await self._request(
+        return await self._write(
             "PATCH",
             resource.object_path(name, namespace, subresource),
             body=patch,
@@ -372,18 +385,22 @@ class KubernetesApi:
         timeout = aiohttp.ClientTimeout(total=timeout_seconds + WATCH_GRACE_SECONDS)
         try:
             async with self._open_session().get(
-                self.url + path, params=parameters, headers=self._headers(), timeout=timeout
+                self.url + path, params=parameters, headers=self._headers(), timeout=timeout, allow_redirects=False
             ) as response:
-                if response.status >= 400:
-                    raise error_from_status(what, response.status, decode(await response.read()), write=False)
+                if response.status >= 300:
+                    raise refusal(what, response, await response.read(), write=False)
                 async for line in lines(response.content):
                     yield _watch_event(what, line)
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise ApiUnavailableError(f"{what}: {_describe(error)}") from error
+            raise ApiUnavailableError(f"{what}: {describe(error)}") from error
 
     async def raw(self, path: str, *, timeout_seconds: float | None = None) -> JsonObject:
         """GET any path that answers with a JSON object, such as ``/version`` or discovery."""
         return await self._request("GET", path, timeout_seconds=timeout_seconds)
+
+    async def _write(self, method: str, path: str, **how: Any) -> JsonObject:
+        """Send it, and return the object that the server has now."""
+        return kubernetes_object(await self._request(method, path, **how), f"{method} {path}", write=True)
 
     async def _request(
         self,
@@ -415,17 +432,16 @@ class KubernetesApi:
                 data=None if body is None else msgspec.json.encode(body),
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=timeout_seconds),
+                allow_redirects=False,  # no API server redirects, but a proxy does, to a page to log in
             ) as response:
                 content = await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise transport_error(what, error, write=write) from error
         finally:
             room.release()
-        if response.status >= 400:
-            refusal = error_from_status(what, response.status, decode(content), write=write)
-            refusal.retry_after_seconds = _retry_after_seconds(response.headers.get("Retry-After", ""))
-            raise refusal
-        return decode(content)
+        if response.status >= 300:
+            raise refusal(what, response, content, write=write)
+        return json_object(content, what, write=write)
 
     def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json"}
@@ -463,23 +479,6 @@ async def _wait_for_room(room: asyncio.Semaphore, what: str, timeout_seconds: fl
     return max(timeout_seconds - (clock() - begun_seconds), 0.001)
 
 
-def _retry_after_seconds(text: str) -> float:
-    """Return ``Retry-After`` in seconds; 0 for a date, which API servers do not send."""
-    return min(float(text), LONGEST_RETRY_AFTER_SECONDS) if text.isascii() and text.isdecimal() else 0.0
-
-
-def transport_error(what: str, error: aiohttp.ClientError | TimeoutError, *, write: bool) -> ApiError:
-    """Return what a request without an answer means: a write may have been done, unless no connection was made."""
-    never_sent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-    if write and not never_sent:
-        return OutcomeUnknownError(f"{what}: {_describe(error)}; it may or may not have been done")
-    return ApiUnavailableError(f"{what}: {_describe(error)}")
-
-
-def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
 def _parameters(**values: str) -> dict[str, str]:
     return {name: value for name, value in values.items() if value}
 
@@ -491,27 +490,10 @@ def _path_of(resource: Resource, obj: Mapping[str, Any], subresource: str) -> st
 
 def _watch_event(what: str, line: bytes) -> WatchEvent:
     event = decode(line)
-    kind, obj = str(event.get("type", "")), event.get("object") or {}
+    kind, found = str(event.get("type", "")), event.get("object")
+    obj = found if isinstance(found, dict) else {}
     if kind == "ERROR":
         raise error_from_status(what, int(obj.get("code") or 500), obj, write=False)
     if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
         raise ApiError(f"{what}: event type is {kind!r}, expected ADDED, MODIFIED, DELETED, BOOKMARK or ERROR")
-    return WatchEvent(kind, obj)
-
-
-def decode(content: bytes) -> dict[str, Any]:
-    """Return an answer of the API, a JSON object. Other text, from a proxy, becomes the message of a ``Status``."""
-    try:
-        return msgspec.json.decode(content, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError):
-        return {"kind": "Status", "message": content[:500].decode(errors="replace")}
-
-
-async def lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    # Not the stream's own line reader: it refuses lines longer than its buffer, and one object may be a megabyte.
-    rest = b""
-    async for chunk in stream.iter_any():
-        *whole, rest = (rest + chunk).split(b"\n")
-        for line in whole:
-            if line.strip():
-                yield line
+    return WatchEvent(kind, kubernetes_object(obj, what, write=False))

@@ -9,6 +9,7 @@ ConflictError          it changed since it was read, or a precondition failed: r
 GoneError              the resourceVersion to watch from is too old: list again
 InvalidError           the object is wrong; ``field_messages`` name the fields: report it, do not retry
 ApiUnavailableError    the request had no effect: safe to retry
+WebhookAwayError       the same, of one write: others may be admitted
 OutcomeUnknownError    a write that may or may not have happened: re-read until known, never assume
 NotLeadingError        the write was not sent: another process may lead by now; stop working
 ApiError               everything else (forbidden, bad request): our own mistake, or missing permissions
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 UNDECLARED_FIELD: Final = "field not declared in schema"
 
 
+# As the API server says, in a bare 500, that an admission webhook gave no answer.
+WEBHOOK_AWAY: Final = "failed calling webhook"
+
 # The role lacks a right. Not a type of its own: what follows depends on the right.
 FORBIDDEN: Final = 403
 
@@ -48,7 +52,7 @@ class ApiError(Exception):
 
 
 class NotFoundError(ApiError):
-    """404: no such object (or, for a collection, no such kind)."""
+    """404: no such object, in an API server's own words. Of a collection, any 404: no such kind."""
 
 
 class AlreadyExistsError(ApiError):
@@ -75,12 +79,21 @@ class ApiUnavailableError(ApiError):
     """The request had no effect: a failed read, a connection never made, or the server asks for a later retry."""
 
 
+class WebhookAwayError(ApiUnavailableError):
+    """500 to a write before it was done: a webhook that must admit it can't be called. Objects of other kinds may need none."""
+
+
 class NotLeadingError(ApiUnavailableError):
     """A write that was not sent, because this process may no longer write."""
 
 
 class OutcomeUnknownError(ApiError):
-    """A write was sent, and its outcome is unknown (timeout, lost connection, 5xx)."""
+    """A write was sent, and its outcome is unknown (timeout, lost connection, 5xx, an answer that is no API server's)."""
+
+
+def is_away(error: ApiError) -> bool:
+    """Whether the next request would fare no better: no answer came, or a server's that asks for a later retry."""
+    return isinstance(error, ApiUnavailableError | OutcomeUnknownError) and not isinstance(error, WebhookAwayError)
 
 
 def error_from_status(what: str, http_status: int, status_object: dict[str, Any], *, write: bool) -> ApiError:
@@ -94,8 +107,11 @@ def error_from_status(what: str, http_status: int, status_object: dict[str, Any]
     if http_status == 409:
         kind = AlreadyExistsError if reason == "AlreadyExists" else ConflictError
         return kind(message, status=http_status, reason=reason)
-    if http_status >= 500:
-        # etcd's timeout and "leader changed" reach us as 500, 503 and 504 after the proposal may have been committed.
+    if http_status == 500 and write and WEBHOOK_AWAY in said:
+        return WebhookAwayError(message, status=http_status, reason=reason)
+    # etcd's timeout and "leader changed" reach us as 500, 503 and 504 after the proposal may have been committed. Redirects, and a
+    # 404 without this reason, are no words of an API server about an object: a proxy's, or those for a kind that is not served.
+    if http_status >= 500 or http_status < 400 or (http_status == 404 and reason != "NotFound"):
         outcome = OutcomeUnknownError if write else ApiUnavailableError
         return outcome(message, status=http_status, reason=reason)
     by_status: dict[int, type[ApiError]] = {404: NotFoundError, 410: GoneError, 429: ApiUnavailableError}

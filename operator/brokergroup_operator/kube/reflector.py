@@ -10,7 +10,7 @@ import asyncio
 import gc
 from contextlib import aclosing
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -29,6 +29,10 @@ WATCH_SECONDS = 60.0
 # So many objects of a list are taken in before the event loop has its next turn: a group takes 0.2 ms and more, and two lists are
 # taken in at one time. With 100 of them a turn took 68 ms, with 20 it takes 24 (4,000 groups, a busy machine's processor time).
 EVENTS_PER_TURN = 20
+
+# By these the server says nothing of a resourceVersion: it is starting, or has too much to do. A list would cost it more than the
+# watch that it refused.
+BUSY: Final = frozenset({429, 503})
 
 log = structlog.get_logger(__name__)
 
@@ -102,7 +106,7 @@ class Reflector:
                 # Also 403 and 404: rights and kinds may arrive after us. All may be mended without our restart.
                 if not isinstance(error, GoneError):
                     log.warning("reflector waits for the API", kind=self._resource.kind, error=str(error))
-                if error.status is not None:
+                if error.status is not None and error.status not in BUSY:
                     # The server looked at our resourceVersion and refused: too old (410), or from before its etcd was
                     # restored ("Too large resource version", 504). Only a fresh list helps.
                     self._resource_version = ""

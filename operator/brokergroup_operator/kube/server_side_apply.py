@@ -15,7 +15,7 @@ from kubernetes.aio.client.exceptions import ApiException
 from kubernetes.aio.dynamic import DynamicClient
 from kubernetes.aio.dynamic.resource import Resource as DynamicResource
 
-from brokergroup_operator.kube.client import decode, transport_error
+from brokergroup_operator.kube.answers import decode, transport_error
 from brokergroup_operator.kube.errors import NotLeadingError, OutcomeUnknownError, error_from_status
 
 if TYPE_CHECKING:

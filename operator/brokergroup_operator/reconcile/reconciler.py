@@ -15,7 +15,7 @@ import structlog
 
 from brokergroup_operator.api.names import operator_of
 from brokergroup_operator.api.times import rfc3339
-from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, OutcomeUnknownError
+from brokergroup_operator.kube.errors import ApiError, is_away
 from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
 from brokergroup_operator.observe.incidents import NoSink
 from brokergroup_operator.observe.metrics import ConditionGauges
@@ -68,9 +68,9 @@ class GroupPass:
         passed = Passed(look_again_seconds=None)
         try:
             passed = await self._reconciler.run_pass(key)
-        except (ApiUnavailableError, OutcomeUnknownError):
-            raise
         except (ApiError, GroupViewError, UnreadableGroupError) as error:
+            if isinstance(error, ApiError) and is_away(error):
+                raise
             failed = error
         operation_seconds = await self._operations.run_pass(key, passed.seen, outcomes, is_newest=passed.is_newest)
         if failed is not None:

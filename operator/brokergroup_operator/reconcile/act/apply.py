@@ -114,8 +114,8 @@ class PlanApplier:
     async def carry_out(self, key: GroupKey, plan: plans.Plan, seen: Observed) -> int:
         """Do all actions in order. Return how many broker ids were reserved.
 
-        One refused object does not keep the others from being repaired: its error is raised at the end. A server that
-        does not answer ends the pass at once.
+        One object that is refused, or not admitted as a webhook is away, does not keep the others from being repaired: its error
+        is raised at the end. A server that does not answer ends the pass at once.
         """
         reserved = 0
         refused: errors.ApiError | None = None
@@ -123,8 +123,6 @@ class PlanApplier:
         for action in plan.actions:
             try:
                 done = await self._do(key, action, seen, strangers)
-            except (errors.ApiUnavailableError, errors.OutcomeUnknownError):
-                raise
             except GroupViewError as error:
                 if not isinstance(action, ASKED_OF_THE_CONTROLLER) or isinstance(error, GroupUnknownError):
                     raise
@@ -135,6 +133,8 @@ class PlanApplier:
                 await self._events.post_once(seen.group_object, note)
                 continue
             except errors.ApiError as error:
+                if errors.is_away(error):
+                    raise
                 log.warning(
                     "reconcile.refused",
                     group=str(key),
