@@ -169,7 +169,7 @@ class MessageStore:
         """Append a message as the master."""
         size = self.check_fits(message)
         if size + BLANK_HEADER_BYTES > self.log.space_left_in_file():
-            self.log.fill_file()
+            self._fill_file()
         log, queue = self.log, self.queues.queue(message.topic, message.queue_id)
         physical_offset, queue_offset = log.max_offset, queue.next_offset
         log.append(self._record(message, queue_offset, physical_offset, store_timestamp_ms))
@@ -186,9 +186,14 @@ class MessageStore:
         stored: list[Stored] = []
         while len(stored) < len(messages):
             if sizes[len(stored)] + BLANK_HEADER_BYTES > self.log.space_left_in_file():
-                self.log.fill_file()
+                self._fill_file()
             stored += self._put_row(messages, sizes, len(stored), store_timestamp_ms)
         return stored
+
+    def _fill_file(self) -> None:
+        """Fill the rest of the file. The blank stays if the record after it cannot be written, and slaves may have it by then."""
+        self.log.fill_file()
+        self._indexed_offset = self.log.max_offset
 
     def _put_row(
         self, messages: Sequence[NewMessage], sizes: Sequence[int], first: int, store_timestamp_ms: int
