@@ -100,6 +100,19 @@ class DelayedDelivery:
         self._term: object = None
         self._levels: dict[int, _Level] = {}
 
+    def term_begins(self) -> None:
+        """Put back offsets beyond the end of their queue, before this master stores a message.
+
+        They are copied from a master that had more messages, and are lost with it. A message stored below such an offset would
+        count as delivered.
+        """
+        queues = self._broker.store.queues
+        ends = {level: queues.end(SCHEDULE_TOPIC, level - 1) for level in range(1, len(self._delays_seconds) + 1)}
+        try:
+            self._offsets.put_back(ends)
+        except OSError as error:
+            logger.warning("delay offsets are not saved yet: %s", error.strerror)
+
     async def run(self) -> None:
         """Deliver until cancelled."""
         while True:

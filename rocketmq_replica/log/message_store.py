@@ -286,6 +286,17 @@ class MessageStore:
         """Apply the deletions to the queues. Needed after each change of deletions or epochs, before records are added."""
         self.queues.hide_before({topic: mark.hidden_before(self.epochs) for topic, mark in self._deleted.marks.items()})
 
+    def take_queue_offsets(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Continue queues without messages where they ended at the master, durably: this log may begin after their last messages.
+
+        As master it would otherwise number new messages from 0 on, and consumers that have read further would skip them.
+        """
+        ahead = {name: offset for name, offset in offsets.items() if offset > self.queues.end(*name)}
+        ahead = {name: offset for name, offset in ahead.items() if not len(self.queues.queue(*name))}
+        if ahead:
+            save_queue_offsets(self._paths.queue_offsets, self.queues.next_offsets() | ahead)
+            self.queues.begin_at(ahead)
+
     def truncate(self, offset: int) -> None:
         """Cut the log, the queues and the epoch history at ``offset``, which must be a record boundary."""
         self.index.drop_beyond(offset)

@@ -300,7 +300,7 @@ async def test_no_space_left_anywhere_ends_nothing(lab: Lab, monkeypatch: pytest
     assert await lab.client.bodies(new) == [b"kept", b"goes on"]
     assert old.log == new.log
     content = old.process.pulls._offsets.take_changes()
-    assert content is None or b'"Topic@G"' in content
+    assert content is None or b'"Topic@G"' in content.content
     assert not any(replica.task.done() for replica in (old, new))
 
 
@@ -347,9 +347,13 @@ def test_what_a_failed_write_left_in_the_next_file_is_not_found_again(
     for _ in range(6):
         put(master, b"x" * 300)
     real = disk.write_at
-    writes = [real, full_after(1000)]
+    writes = iter((real, full_after(1000)))
+
+    def write_at(descriptor: int, data: bytes, position: int) -> None:
+        next(writes)(descriptor, data, position)
+
     with monkeypatch.context() as patch:
-        patch.setattr(disk, "write_at", lambda *arguments: writes.pop(0)(*arguments))
+        patch.setattr(disk, "write_at", write_at)
         with pytest.raises(OSError, match="No space"):
             slave.append_replicated(begin, log_of(master, begin))
     assert slave.max_offset == begin
