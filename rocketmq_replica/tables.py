@@ -194,12 +194,11 @@ class DelayOffsets(_SavedLater):
             self.document = dict(document)
             self.save()
 
-    def put_back(self, ends: Mapping[int, int]) -> None:
-        """Let no level continue beyond the end of its queue (level -> end), durably. After an OSError it is saved later."""
-        beyond = {level: end for level, end in ends.items() if self.get(level) > end}
-        for level, end in beyond.items():
-            self.put(level, end)
-        if beyond:
+    def put_back(self, offsets: Mapping[int, int]) -> None:
+        """Set the offsets of these levels, durably. After an OSError they are saved later."""
+        for level, offset in offsets.items():
+            self.put(level, offset)
+        if offsets:
             self.save()
 
     def to_json(self) -> dict[str, Any]:

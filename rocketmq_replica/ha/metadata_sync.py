@@ -3,8 +3,8 @@
 Pulled from the master every few seconds, as in Java (requests 43, 21, 201 and 45). After a failover consumers continue at the last
 copy: a few seconds of messages may come twice, none is skipped. Offsets committed at this slave are reported to the master (15).
 Topics that the master does not list are dropped; those with messages in the log return when this replica becomes master, unless
-the master listed them as deleted. A Python master also sends where queues ended whose messages it has deleted: a rebuilt slave's log
-begins after them.
+the master listed them as deleted. A Python master also sends where queues ended whose messages it has deleted: the log of a rebuilt
+slave begins after them.
 """
 
 from __future__ import annotations

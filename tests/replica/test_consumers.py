@@ -349,10 +349,15 @@ async def test_queue_offsets_of_a_master_that_are_none_are_not_taken(lab: Lab, r
     assert two.process.store.queues.next_offsets() == {}
 
 
-async def test_a_master_with_fewer_waiting_messages_than_the_lost_one_delivers_each_that_it_takes(lab: Lab) -> None:
+@pytest.mark.parametrize("delivered", [0, 1])
+async def test_a_master_with_fewer_waiting_messages_than_the_lost_one_delivers_each_that_it_takes(
+    lab: Lab, delivered: int
+) -> None:
     """The copied offset lies beyond the queue: messages that are stored from now on would count as delivered."""
     one, two = await lab.pair(messageDelayLevel=NEVER)
     await lab.client.store(one, b"again")
+    for _ in range(delivered):
+        assert (await lab.client.send_back(one, 0, level=1)).code == ResponseCode.SUCCESS
     two.process.delayed._offsets.replace({"offsetTable": {"1": 7}})
     await one.stop()
     await lab.change_master(two)
