@@ -233,6 +233,7 @@ class ReplicaProcess:
         self.pulls.release_all()
         if self.broker.role is Role.MASTER:
             self._offsets.forget_taken()
+            self.delayed.term_begins()
         if self.broker.role is not Role.FENCED:
             self.manager.heartbeat()
 

@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rocketmq_replica.log.disk import compact_json, load_table, replace_file
+from rocketmq_replica.log.disk import ReplacedFile, Replacement, compact_json, load_table, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,24 +34,30 @@ class _SavedLater:
     """A table whose file is written every few seconds, in a thread."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._file = ReplacedFile(path)
         self._changed = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the document in Java's form."""
         raise NotImplementedError
 
-    def take_changes(self) -> bytes | None:
-        """Return the file's new content, None if nothing has changed since the last call."""
+    def save(self) -> None:
+        """Make the table durable now, also while a thread writes an older content. After an OSError it is saved later."""
+        self._changed = True
+        if (changes := self.take_changes()) is not None:
+            self.write(changes)
+
+    def take_changes(self) -> Replacement | None:
+        """Return the file's new content for ``write``, None if nothing has changed since the last call."""
         if not self._changed:
             return None
         self._changed = False
-        return compact_json(self.to_json())
+        return self._file.take(lambda: compact_json(self.to_json()))
 
-    def write(self, content: bytes) -> None:
+    def write(self, replacement: Replacement) -> None:
         """Make the content durable; may run in a thread. After an OSError ``take_changes`` returns content again."""
         try:
-            replace_file(self._path, content)
+            self._file.write(replacement)
         except OSError:
             self._changed = True
             raise
@@ -183,10 +189,17 @@ class DelayOffsets(_SavedLater):
         self._changed = True
 
     def replace(self, document: Mapping[str, Any]) -> None:
-        """Take and save the master's table. Raise OSError if it cannot be saved."""
+        """Take and save the master's table. After an OSError it is saved later."""
         if document.get("offsetTable") and dict(document) != self.document:
-            replace_file(self._path, compact_json(document))
             self.document = dict(document)
+            self.save()
+
+    def put_back(self, offsets: Mapping[int, int]) -> None:
+        """Set the offsets of these levels, durably. After an OSError they are saved later."""
+        for level, offset in offsets.items():
+            self.put(level, offset)
+        if offsets:
+            self.save()
 
     def to_json(self) -> dict[str, Any]:
         """Return Java's DelayOffsetSerializeWrapper."""

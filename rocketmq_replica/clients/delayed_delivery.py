@@ -100,6 +100,26 @@ class DelayedDelivery:
         self._term: object = None
         self._levels: dict[int, _Level] = {}
 
+    def term_begins(self) -> None:
+        """Let no offset lie beyond the end of its queue, before this master stores a message, which would count as delivered.
+
+        The offset is the copy of a master that had more messages. An empty queue continues there: its messages may all have been in
+        deleted files. Otherwise those messages are lost, and the offset goes back.
+        """
+        store, ahead, back = self._broker.store, {}, {}
+        for level in range(1, len(self._delays_seconds) + 1):
+            queue, offset = store.queues.find(SCHEDULE_TOPIC, level - 1), self._offsets.get(level)
+            if queue is None or not len(queue):
+                ahead[SCHEDULE_TOPIC, level - 1] = offset
+            elif offset > queue.next_offset:
+                back[level] = queue.next_offset
+        try:
+            self._offsets.put_back(back)
+            store.take_queue_offsets(ahead)
+        except OSError as error:
+            store.queues.begin_at({name: offset for name, offset in ahead.items() if offset > 0})
+            logger.warning("delay offsets beyond their queues: not saved: %s", error.strerror)
+
     async def run(self) -> None:
         """Deliver until cancelled."""
         while True:

@@ -3,7 +3,8 @@
 Pulled from the master every few seconds, as in Java (requests 43, 21, 201 and 45). After a failover consumers continue at the last
 copy: a few seconds of messages may come twice, none is skipped. Offsets committed at this slave are reported to the master (15).
 Topics that the master does not list are dropped; those with messages in the log return when this replica becomes master, unless
-the master listed them as deleted.
+the master listed them as deleted. A Python master also sends where queues ended whose messages it has deleted: the log of a rebuilt
+slave begins after them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from rocketmq_remoting.errors import BodyError, RemotingError
 from rocketmq_remoting.serialization import load_json
 from rocketmq_replica.broker import Broker, Role, wall_clock_ms
 from rocketmq_replica.configuration import signed
-from rocketmq_replica.log.side_files import deletions_in
+from rocketmq_replica.log.side_files import deletions_in, queue_offsets_in
 from rocketmq_replica.topics import topics_from_json
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class MetadataSync:
         of these messages, and may have dropped the mark.
         """
         topics, begins_at = topics_from_json(document), int(document.get("logBeginsAt", 0))
+        queue_offsets = queue_offsets_in(document)
         store, listed = self._broker.store, {topic.name for topic in topics}
         own = {
             name: mark
@@ -123,6 +125,7 @@ class MetadataSync:
             if name not in listed or mark.end_offset <= begins_at
         }
         store.take_deleted_topics(own | deletions_in(document))
+        store.take_queue_offsets(queue_offsets)
         self._broker.topics.replace_all(topics, now_ms=wall_clock_ms())
         self._metadata.offsets.forget_topics(store.deleted_topics.keys() - listed)
 

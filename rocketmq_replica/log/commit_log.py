@@ -66,6 +66,7 @@ class CommitLog:
         self.max_offset = 0
         self._tail = bytearray()  # the last appended bytes, up to `max_offset`, which slaves are sent next
         self._keeps_tail = False  # set once a slave reads; a master alone does not need it
+        self._write_failed = False  # a failed write may have left bytes after `max_offset`
         make_folders(folder)
         sync_names(folder)
         sync_path(folder)
@@ -96,9 +97,10 @@ class CommitLog:
 
     def append(self, data: bytes) -> None:
         """Write at the end, all or nothing. Replicated bytes may span files."""
+        self._drop_failed_write()
         if 0 < len(data) <= self.space_left_in_file():  # always true for a master's record
             file = self._file_for_append()
-            disk.write_at(file.descriptor, data, self.max_offset - file.start_offset)
+            self._write(file, data)
             self.max_offset += len(data)
             self.flusher.written(file.descriptor, self.max_offset)
             if self._keeps_tail:
@@ -110,15 +112,42 @@ class CommitLog:
             while view:
                 part = view[: self.space_left_in_file()]
                 file = self._file_for_append()
-                disk.write_at(file.descriptor, part, self.max_offset - file.start_offset)
+                self._write(file, part)
                 self.max_offset += len(part)
                 self.flusher.written(file.descriptor, self.max_offset)
                 view = view[len(part) :]
         except OSError:
-            self.max_offset = before  # bytes after the end are overwritten by the next append
+            self.max_offset, self._write_failed = before, True
             raise
         if self._keeps_tail:
             self._remember(data)
+
+    def _write(self, file: _LogFile, data: bytes | memoryview) -> None:
+        try:
+            disk.write_at(file.descriptor, data, self.max_offset - file.start_offset)
+        except OSError:
+            self._write_failed = True
+            raise
+
+    def _drop_failed_write(self) -> None:
+        """Remove, durably, what a failed write left after the end.
+
+        It may be whole records. Where the next one ends, a start after a crash would read on into them, as if they had been
+        written after it; a slave or the next master has other bytes there, under the same epoch.
+        """
+        if not self._write_failed:
+            return
+        file = self._file_of(self.max_offset)
+        if file is not None:  # a full disk may refuse this, too: then it is tried again before the next write
+            _zero_from(file.descriptor, self.max_offset - file.start_offset, self._file_size)
+        try:
+            self._delete_after(self.max_offset)
+            if file is not None:
+                disk.sync_file(file.descriptor)
+        except OSError as error:
+            self.flusher.truncation_failed(error)
+            raise
+        self._write_failed = False
 
     def _remember(self, data: bytes) -> None:
         if len(data) > _TAIL_BYTES // 4:  # replicated bytes: no slave reads them soon
@@ -130,11 +159,10 @@ class CommitLog:
 
     def fill_file(self) -> None:
         """Fill the rest of this file with a blank. Its zeros are there already, so only the header is written."""
+        self._drop_failed_write()
         space = self.space_left_in_file()
         file = self._file_for_append()
-        disk.write_at(
-            file.descriptor, memoryview(encode_blank(space))[:BLANK_HEADER_BYTES], self.max_offset - file.start_offset
-        )
+        self._write(file, memoryview(encode_blank(space))[:BLANK_HEADER_BYTES])
         self.max_offset += space
         self.flusher.written(file.descriptor, self.max_offset)
         self._tail.clear()
@@ -180,11 +208,14 @@ class CommitLog:
         except OSError as error:
             self.flusher.truncation_failed(error)
             raise
-        self.max_offset = offset
+        self.max_offset, self._write_failed = offset, False
 
-    def _cut(self, offset: int) -> None:
+    def _delete_after(self, offset: int) -> None:
         while self._files and self._files[-1].start_offset > offset:
             self._delete(self._files.pop())
+
+    def _cut(self, offset: int) -> None:
+        self._delete_after(offset)
         if self._files:
             file = self._files[-1]
             _zero_from(file.descriptor, offset - file.start_offset, self._file_size)
@@ -331,6 +362,8 @@ class CommitLog:
             return file
         start = self.max_offset - self.max_offset % self._file_size
         path = self._folder / f"{start:020d}"
+        if path.exists():  # left by a failed try, below, whose removal failed as well
+            disk.unlink(path)
         file = _LogFile(start, path, disk.create_file(path))
         try:
             self._size_file(file)

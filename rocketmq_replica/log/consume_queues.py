@@ -239,6 +239,10 @@ class ConsumeQueues:
         """Return the queue offset of every queue's next message."""
         return {name: queue.next_offset for name, queue in self._queues.items()}
 
+    def ended(self) -> dict[tuple[str, int], int]:
+        """Return the queue offset of the next message of every queue whose messages were all deleted."""
+        return {name: queue.next_offset for name, queue in self._queues.items() if not len(queue) and queue.next_offset}
+
     def begin_at(self, offsets: Mapping[tuple[str, int], int]) -> None:
         """Set the queue offsets of the next messages of queues without messages."""
         for (topic, queue_id), offset in offsets.items():

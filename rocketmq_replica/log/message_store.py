@@ -169,7 +169,7 @@ class MessageStore:
         """Append a message as the master."""
         size = self.check_fits(message)
         if size + BLANK_HEADER_BYTES > self.log.space_left_in_file():
-            self.log.fill_file()
+            self._fill_file()
         log, queue = self.log, self.queues.queue(message.topic, message.queue_id)
         physical_offset, queue_offset = log.max_offset, queue.next_offset
         log.append(self._record(message, queue_offset, physical_offset, store_timestamp_ms))
@@ -186,9 +186,14 @@ class MessageStore:
         stored: list[Stored] = []
         while len(stored) < len(messages):
             if sizes[len(stored)] + BLANK_HEADER_BYTES > self.log.space_left_in_file():
-                self.log.fill_file()
+                self._fill_file()
             stored += self._put_row(messages, sizes, len(stored), store_timestamp_ms)
         return stored
+
+    def _fill_file(self) -> None:
+        """Fill the rest of the file. The blank stays if the record after it cannot be written, and slaves may have it by then."""
+        self.log.fill_file()
+        self._indexed_offset = self.log.max_offset
 
     def _put_row(
         self, messages: Sequence[NewMessage], sizes: Sequence[int], first: int, store_timestamp_ms: int
@@ -280,6 +285,17 @@ class MessageStore:
     def _hide_deleted(self) -> None:
         """Apply the deletions to the queues. Needed after each change of deletions or epochs, before records are added."""
         self.queues.hide_before({topic: mark.hidden_before(self.epochs) for topic, mark in self._deleted.marks.items()})
+
+    def take_queue_offsets(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Continue queues without messages where they ended at the master, durably: this log may begin after their last messages.
+
+        As master it would otherwise number new messages from 0 on, and consumers that have read further would skip them.
+        """
+        ahead = {name: offset for name, offset in offsets.items() if offset > self.queues.end(*name)}
+        ahead = {name: offset for name, offset in ahead.items() if not len(self.queues.queue(*name))}
+        if ahead:
+            save_queue_offsets(self._paths.queue_offsets, self.queues.next_offsets() | ahead)
+            self.queues.begin_at(ahead)
 
     def truncate(self, offset: int) -> None:
         """Cut the log, the queues and the epoch history at ``offset``, which must be a record boundary."""

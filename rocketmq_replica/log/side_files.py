@@ -380,19 +380,41 @@ def _mark(topic: str, numbers: object) -> Deletion:
     raise ValueError(f"{_KEY}: {topic[:50]!r}: expected an end, an epoch and the offset at which that began")
 
 
+_NEXT_OFFSETS = "nextOffsets"
+
+
+def queue_offset_rows(offsets: Mapping[tuple[str, int], int]) -> dict[str, object]:
+    """Return the offsets of queues' next messages as ``config/queueOffsets.json`` and the answer to 21 contain them."""
+    return {_NEXT_OFFSETS: [[topic, queue_id, offset] for (topic, queue_id), offset in sorted(offsets.items())]}
+
+
+def queue_offsets_in(answer: Mapping[str, Any]) -> dict[tuple[str, int], int]:
+    """Return the offsets of queues' next messages in a master's answer to 21. Raise ValueError if they are malformed."""
+    rows = answer.get(_NEXT_OFFSETS, [])
+    if not isinstance(rows, list) or not all(_is_queue_offset(row) for row in rows):
+        raise ValueError(f"{_NEXT_OFFSETS}: expected a list of topics, queue ids and offsets")
+    return {(topic, queue_id): offset for topic, queue_id, offset in rows}
+
+
+def _is_queue_offset(row: object) -> bool:
+    if not isinstance(row, list) or [type(each) for each in row] != [str, int, int]:
+        return False
+    return bool(row[0]) and 0 <= row[1] < 1 << 31 and 0 <= row[2] < 1 << 63
+
+
 def save_queue_offsets(path: Path, offsets: Mapping[tuple[str, int], int]) -> None:
     """Save ``config/queueOffsets.json``: the offset of each queue's next message.
 
-    Written before log files are deleted. Without it a queue without messages would start at 0 again, below its consumers' offsets.
+    Written before log files are deleted, and by a slave whose log begins after a queue's last messages. Without it a queue without
+    messages would start at 0 again, below its consumers' offsets.
     """
-    rows = [[topic, queue_id, offset] for (topic, queue_id), offset in sorted(offsets.items())]
-    replace_file(path, compact_json({"nextOffsets": rows}))
+    replace_file(path, compact_json(queue_offset_rows(offsets)))
 
 
 def load_queue_offsets(path: Path) -> dict[tuple[str, int], int]:
-    """Load the queue offsets; empty if no log file was ever deleted."""
+    """Load the queue offsets; empty without a file."""
 
     def read(table: Any) -> dict[tuple[str, int], int]:
-        return {(str(topic), int(queue_id)): int(offset) for topic, queue_id, offset in table["nextOffsets"]}
+        return {(str(topic), int(queue_id)): int(offset) for topic, queue_id, offset in table[_NEXT_OFFSETS]}
 
     return load_table(path, read, "table of queue offsets") or {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -298,6 +299,77 @@ async def test_another_master_delivers_what_waits(lab: Lab) -> None:
     await lab.fail_over(one, two)
     await eventually(lambda: two.process.broker.topics.find(RETRY_TOPIC))
     await until_retried(lab.client, two, [b"again"])
+
+
+def forget_old_files(replica: RunningReplica) -> None:
+    """Let retention delete every file but the last."""
+    store = replica.process.store
+    store.delete_oldest_files(len(store.log.files()) - 1)
+
+
+async def filled_after(lab: Lab, *bodies: bytes) -> RunningReplica:
+    """A master whose topic had these messages, in files that are deleted."""
+    one = await lab.master(mappedFileSizeCommitLog=4096)
+    await lab.client.store(one, *bodies)
+    await lab.client.store(one, *[b"x" * 1000] * 8, topic="Busy")
+    forget_old_files(one)
+    return one
+
+
+async def test_a_rebuilt_member_gives_no_queue_offset_again(lab: Lab) -> None:
+    """Its log begins with the master's oldest file, which has no message of this topic; its consumer read them long ago."""
+    one = await filled_after(lab, b"first", b"second")
+    assert await lab.client.commit(one, 2) == ResponseCode.SUCCESS
+    two = await lab.join("r2", mappedFileSizeCommitLog=4096)
+    await two.process.metadata.copy()
+    await lab.fail_over(one, two)
+    await lab.client.store(two, b"third")
+    answer = await lab.client.pull(two, 2)
+    assert [each.body for each in decode_records(answer.body or b"")] == [b"third"]
+    await two.stop()
+    two = await lab.start("r2", mappedFileSizeCommitLog=4096)
+    assert two.process.store.queues.end("Topic", 0) == 3
+
+
+async def test_a_rebuilt_member_keeps_the_queue_offsets_over_a_restart(lab: Lab) -> None:
+    await filled_after(lab, b"first", b"second")
+    two = await lab.join("r2", mappedFileSizeCommitLog=4096)
+    await two.process.metadata.copy()
+    await two.stop()
+    two = await lab.start("r2", mappedFileSizeCommitLog=4096)
+    assert two.process.store.queues.end("Topic", 0) == 2
+
+
+@pytest.mark.parametrize("rows", [{}, [["T", 0]], [[1, 0, 1]], [["T", -1, 1]], [["T", 0, -1]], [["T", 0, "1"]]])
+async def test_queue_offsets_of_a_master_that_are_none_are_not_taken(lab: Lab, rows: object) -> None:
+    one, two = await lab.pair()
+    document = await lab.client.table(one, RequestCode.GET_ALL_TOPIC_CONFIG)
+    with pytest.raises(ValueError, match="nextOffsets: expected"):
+        two.process.metadata._take_topics(document | {"nextOffsets": rows})
+    assert two.process.store.queues.next_offsets() == {}
+
+
+@pytest.mark.parametrize("delivered", [0, 1])
+async def test_a_master_with_fewer_waiting_messages_than_the_lost_one_delivers_each_that_it_takes(
+    lab: Lab, delivered: int
+) -> None:
+    """The copied offset lies beyond the queue: messages that are stored from now on would count as delivered."""
+    one, two = await lab.pair(messageDelayLevel=NEVER)
+    await lab.client.store(one, b"again")
+    for _ in range(delivered):
+        assert (await lab.client.send_back(one, 0, level=1)).code == ResponseCode.SUCCESS
+    two.process.delayed._offsets.replace({"offsetTable": {"1": 7}})
+    await one.stop()
+    await lab.change_master(two)
+    for _ in range(2):
+        assert (await lab.client.send_back(two, 0, level=1)).code == ResponseCode.SUCCESS
+    shutil.copytree(lab.folder / "r2", lab.folder / "killed")
+    await two.stop()
+    two = await lab.start("killed", messageDelayLevel="0s")
+    await eventually(lambda: two.process.manager.is_registered)
+    await lab.change_master(two)
+    await eventually(lambda: two.process.broker.topics.find(RETRY_TOPIC))
+    await until_retried(lab.client, two, [b"again", b"again"])
 
 
 @pytest.mark.parametrize("value", ["", "5", "1x", "s", "1s " * 65, "-1s"])

@@ -20,6 +20,7 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import decode_records
 from rocketmq_replica import tables
 from rocketmq_replica.ha import metadata_sync
+from rocketmq_replica.log import disk
 from rocketmq_replica.tables import ConsumerOffsets, DelayOffsets, SubscriptionGroups
 from rocketmq_replica.topics import Topics
 from tests.replica.support import Lab, RunningReplica, fresh_address, numbered
@@ -246,6 +247,26 @@ def test_empty_delay_offsets_replace_no_others(tmp_path: Path) -> None:
     delays = DelayOffsets(tmp_path / "delays.json")
     delays.replace(JAVA_DELAYS)
     delays.replace({"offsetTable": {}})
+    assert DelayOffsets(tmp_path / "delays.json").document == JAVA_DELAYS
+
+
+def test_delay_offsets_copied_while_a_thread_saves_older_ones_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A former master still saves its own offsets when it copies those of the next one."""
+    delays = DelayOffsets(tmp_path / "delays.json")
+    delays.put(1, 5)
+    older = delays.take_changes()
+    assert older is not None
+    real, copies = disk.sync_file, iter((JAVA_DELAYS,))
+
+    def sync_file(descriptor: int) -> None:
+        real(descriptor)
+        if (copy := next(copies, None)) is not None:
+            delays.replace(copy)
+
+    monkeypatch.setattr(disk, "sync_file", sync_file)
+    delays.write(older)
     assert DelayOffsets(tmp_path / "delays.json").document == JAVA_DELAYS
 
 

@@ -139,6 +139,8 @@ def test_nothing_else_writes_to_the_disk() -> None:
         ("links.py", "store.truncate"),
         ("message_store.py", "self.index.write"),
         ("message_store.py", "self._deleted.replace"),
+        ("tables.py", "self._file.write"),
+        ("tables.py", "self.write"),
         ("side_files.py", "self._file.write"),
         ("side_files.py", "self.replace"),
         ("upkeep.py", "table.write"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,10 +23,11 @@ from rocketmq_replica.log.retention import (
     files_to_delete,
     is_full,
 )
-from tests.replica.stores import FILE_BYTES, damage, log_of, put
+from tests.replica.stores import FILE_BYTES, damage, linked, log_of, message, open_store, put
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from rocketmq_replica.log.message_store import MessageStore
@@ -297,8 +300,116 @@ async def test_no_space_left_anywhere_ends_nothing(lab: Lab, monkeypatch: pytest
     assert await lab.client.bodies(new) == [b"kept", b"goes on"]
     assert old.log == new.log
     content = old.process.pulls._offsets.take_changes()
-    assert content is None or b'"Topic@G"' in content
+    assert content is None or b'"Topic@G"' in content.content
     assert not any(replica.task.done() for replica in (old, new))
+
+
+def full_after(written_bytes: int) -> Callable[[int, bytes, int], None]:
+    """Stands in for ``disk.write_at`` of a disk that takes only the first bytes of a write."""
+
+    def write_at(descriptor: int, data: bytes, position: int) -> None:
+        os.pwrite(descriptor, memoryview(data)[:written_bytes], position)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    return write_at
+
+
+def test_what_a_failed_write_left_is_not_found_again_behind_the_next_record(
+    tmp_path: Path, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Part of a refused batch is on the disk: whole records, at the offsets where the next messages of that size end."""
+    store = stores.open()
+    size = put(store, b"first")
+    batch = [message(b"no %d!" % number) for number in range(4)]
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "write_at", full_after(3 * size + 10))
+        with pytest.raises(OSError, match="No space"):
+            store.put_all(batch, store_timestamp_ms=2)
+    assert put(store, b"again") == 2 * size
+    shutil.copytree(tmp_path, crashed := tmp_path.parent / f"{tmp_path.name}-killed")
+    found = open_store(crashed)
+    try:
+        assert found.max_offset == 2 * size, "a slave has other bytes there, or may get them from the next master"
+        assert log_of(found) == log_of(store)
+    finally:
+        found.close()
+
+
+def test_what_a_failed_write_left_in_the_next_file_is_not_found_again(
+    tmp_path: Path, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slave's write of several files fails in the second one; then this replica is the master, and writes other bytes."""
+    master, slave = stores.open("m"), stores.open("s")
+    while master.log.space_left_in_file() > 1200:
+        put(master, b"x" * 300)
+    slave.append_replicated(0, log_of(master))
+    begin = slave.max_offset
+    for _ in range(6):
+        put(master, b"x" * 300)
+    real = disk.write_at
+    writes = iter((real, full_after(1000)))
+
+    def write_at(descriptor: int, data: bytes, position: int) -> None:
+        next(writes)(descriptor, data, position)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "write_at", write_at)
+        with pytest.raises(OSError, match="No space"):
+            slave.append_replicated(begin, log_of(master, begin))
+    assert slave.max_offset == begin
+    while slave.max_offset < FILE_BYTES:
+        put(slave, b"y" * 300)
+    shutil.copytree(tmp_path / "s", tmp_path / "killed")
+    found = stores.open("killed")
+    assert log_of(found) == log_of(slave)
+
+
+@pytest.mark.parametrize(("failing", "at_call"), [("create_file", 0), ("write_at", 1)])
+def test_a_master_whose_write_failed_at_the_end_of_a_file_can_follow_the_next_master(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch, failing: str, at_call: int
+) -> None:
+    """The blank at the end of the file is there, and the message that was to follow it is not."""
+    old, new = stores.open("old"), stores.open("new")
+    old.begin_epoch(1)
+    while old.log.space_left_in_file() > 400:
+        put(old, b"x" * 200)
+    real, calls = getattr(disk, failing), itertools.count()
+
+    def fail(*arguments: object) -> object:
+        if next(calls) == at_call:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, failing, fail)
+        with pytest.raises(OSError, match="No space"):
+            put(old, b"x" * 400)
+    assert old.max_offset == FILE_BYTES
+    linked(old, new)
+    assert new.max_offset == FILE_BYTES
+    new.begin_epoch(2)
+    put(new, b"y" * 200)
+    linked(new, old)
+    assert log_of(old) == log_of(new)
+
+
+def test_a_new_file_that_could_not_be_removed_again_is_made_again(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fails between the creation of the file and its size, and while the file is removed; then it works again."""
+    store = stores.open()
+
+    def fail(*_arguments: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "set_size", fail)
+        patch.setattr(disk, "unlink", fail)
+        with pytest.raises(OSError, match="Read-only"):
+            put(store, b"refused")
+    put(store, b"goes on")
+    store = stores.reopen()
+    assert store.queues.end("T", 0) == 1
 
 
 async def test_what_a_linked_slave_or_an_absent_member_may_need_stays(lab: Lab) -> None:
