@@ -327,10 +327,12 @@ class MessageStore:
         files = self.log.files()
         if not 0 < count < len(files):
             return
-        self.queues.drop_before(files[count].start_offset)
+        begins_at = files[count].start_offset
+        # First: a full disk may have no room for the queue offsets, which have to be written before a file goes.
+        self.index.drop_before(begins_at)
         save_queue_offsets(self._paths.queue_offsets, self.queues.next_offsets())
+        self.queues.drop_before(begins_at)
         self.log.delete_oldest(count)
-        self.index.drop_before(self.log.min_offset)
         if self.epochs.drop_before_offset(self.log.min_offset):
             self._hide_deleted()
             self.save_epochs()

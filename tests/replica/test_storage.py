@@ -141,6 +141,35 @@ def test_the_last_file_is_never_deleted(stores: Stores) -> None:
     put(store, b"goes on")
 
 
+def test_a_full_disk_gives_way_to_the_deletion_of_its_oldest_files(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue offsets have to be written first, and had no room: no file was ever deleted, and the disk stayed full."""
+    store = filled(stores)
+    while (to_index := store.next_to_index()) is not None:
+        store.index.write(*to_index)
+    numbers, first = next_offsets(store), store.queues.queue("T", 0).min_offset
+    real_unlink, real_write = disk.unlink, disk.write_at
+    room = 0
+
+    def unlink(path: Path) -> None:
+        nonlocal room
+        room += path.stat().st_size
+        real_unlink(path)
+
+    def write_at(descriptor: int, data: bytes, position: int) -> None:
+        if len(data) > room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real_write(descriptor, data, position)
+
+    monkeypatch.setattr(disk, "unlink", unlink)
+    monkeypatch.setattr(disk, "write_at", write_at)
+    store.delete_oldest_files(2)
+    assert store.log.min_offset == 2 * FILE_BYTES
+    assert store.queues.queue("T", 0).min_offset > first
+    assert next_offsets(stores.reopen()) == numbers
+
+
 def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Which files a start reads record by record."""
     starts: list[int] = []
