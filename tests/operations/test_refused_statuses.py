@@ -37,13 +37,22 @@ def test_a_plan_says_how_many_topics_are_given_up() -> None:
     assert "has read every topic, but for a, b, c and 2 more;" in many.steps[1]
 
 
-async def test_an_operation_whose_status_is_refused_holds_no_other_up(world: World, sandbox: SandboxApiServer) -> None:
+@pytest.mark.parametrize(
+    ("status", "reason", "said"),
+    [
+        (403, "Forbidden", "operations are protected"),
+        (500, "InternalError", 'failed calling webhook "operations.example": connection refused'),
+    ],
+)
+async def test_an_operation_whose_status_is_refused_holds_no_other_up(
+    world: World, sandbox: SandboxApiServer, status: int, reason: str, said: str
+) -> None:
     """By a policy, say: each pass ended there, and no younger operation of the group was begun or ended."""
 
     def protect_one(request: web.BaseRequest) -> None:
         world.observe(request)
         if request.method == "PUT" and request.path.endswith("/one/status"):
-            raise StatusError(403, "Forbidden", "operations are protected")
+            raise StatusError(status, reason, said)
 
     sandbox.before_request = protect_one
     await world.ask("one", "Switchover", {}, dryRun="All")
@@ -55,6 +64,6 @@ async def test_an_operation_whose_status_is_refused_holds_no_other_up(world: Wor
         return ((await world.asked("two")).get("status") or {}).get("phase") == "Rejected"
 
     await world.until(two_is_over)
-    with pytest.raises(ApiError, match="operations are protected"):
+    with pytest.raises(ApiError, match=said):
         await world.run_pass()
     assert "status" not in await world.asked("one")

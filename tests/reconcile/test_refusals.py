@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, InvalidError
+from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, InvalidError, WebhookAwayError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
 from brokergroup_operator.observe.group_view import GroupUnknownError
 from brokergroup_operator.reconcile import plan as plans
@@ -372,3 +372,31 @@ async def test_a_webhook_that_is_away_keeps_nothing_else_from_being_repaired(
     sandbox.before_request = world.observe
     await world.new_reconciler().run_pass(world.key)
     assert "orders-slaves" in {one["metadata"]["name"] for one in await world.items(SERVICES)}
+
+
+async def test_no_pod_is_made_on_a_configuration_that_a_webhook_has_kept_from_being_written(
+    world: World, sandbox: SandboxApiServer
+) -> None:
+    """Each pod was replaced, started with the old file, and bore the new one's hash: nothing ever restarted it."""
+    before = await uids_of(world, PODS)
+    await world.patch_group({"spec": {"config": {"maxMessageSize": "1000"}}})
+
+    def refuse(request: Any) -> None:
+        world.observe(request)
+        if request.method == "PATCH" and "/configmaps/" in request.path:
+            raise StatusError(500, "InternalError", WEBHOOK_IS_AWAY)
+
+    sandbox.before_request = refuse
+    for _ in range(4):
+        with pytest.raises(WebhookAwayError):
+            await world.new_reconciler().run_pass(world.key)
+    assert await uids_of(world, PODS) == before
+    await world.lose_pod("orders-3")
+    with pytest.raises(WebhookAwayError):
+        await world.new_reconciler().run_pass(world.key)
+    assert "orders-3" not in await uids_of(world, PODS)
+    sandbox.before_request = world.observe
+    await world.settle()
+    after = await uids_of(world, PODS)
+    assert after.keys() == before.keys()
+    assert not after.items() & before.items()

@@ -13,7 +13,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.broker_keys import MINIMUM, QUIET_MINIMUM, same_value
 from brokergroup_operator.kube import errors
 from brokergroup_operator.kube.client import PatchType
-from brokergroup_operator.kube.resources import BROKER_GROUPS, PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
+from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
 from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.act import ownership
@@ -114,15 +114,15 @@ class PlanApplier:
     async def carry_out(self, key: GroupKey, plan: plans.Plan, seen: Observed) -> int:
         """Do all actions in order. Return how many broker ids were reserved.
 
-        One object that is refused, or not admitted as a webhook is away, does not keep the others from being repaired: its error
-        is raised at the end. A server that does not answer ends the pass at once.
+        One object that is refused, or whose webhook can't be called, does not keep the others from being repaired: its error is
+        raised at the end. A server that does not answer ends the pass at once.
         """
         reserved = 0
         refused: errors.ApiError | None = None
-        strangers: dict[tuple[str, str], foreign.NameTakenError] = {}
+        unusable: dict[tuple[str, str], errors.ApiError] = {}
         for action in plan.actions:
             try:
-                done = await self._do(key, action, seen, strangers)
+                done = await self._do(key, action, seen, unusable)
             except GroupViewError as error:
                 if not isinstance(action, ASKED_OF_THE_CONTROLLER) or isinstance(error, GroupUnknownError):
                     raise
@@ -163,24 +163,25 @@ class PlanApplier:
         key: GroupKey,
         action: plans.ApplyObject,
         seen: Observed,
-        strangers: dict[tuple[str, str], foreign.NameTakenError],
+        unusable: dict[tuple[str, str], errors.ApiError],
     ) -> None:
-        """Apply it, but not over a foreign object; nor a pod that uses a foreign claim or ConfigMap (`strangers`: so far)."""
+        """Apply it, but not over a foreign object; nor a pod that takes an object that is `unusable` (so far)."""
         name = str(action.object["metadata"]["name"])
-        for needed in foreign.stands_on(action.resource, action.object):
-            if needed in strangers:
-                raise strangers[needed]
+        _raise_if_it_takes(action.resource, action.object, unusable)
         found = foreign.listed(seen, action.resource).get(name) or await self._objects.find(
             action.resource, GroupKey(key.namespace, name)
         )
         if found is not None and not foreign.is_ours(found, seen.group_object):
-            stranger = strangers[action.resource.kind, name] = foreign.taken(action.resource, name, found)
+            stranger = unusable[action.resource.kind, name] = foreign.taken(action.resource, name, found)
             raise stranger
         # Without force where no object was: one that another client creates meanwhile is a conflict, and stays as it is.
         force = found is not None
         try:
             await self._applier.apply(action.resource, action.object, force=force)
         except errors.ApiError as error:
+            if action.resource == CONFIG_MAPS and isinstance(error, errors.WebhookAwayError):
+                # A pod would start with the old file and bear the hash of the new one, so nothing would restart it later.
+                unusable[action.resource.kind, name] = error
             if action.meanwhile is not None and error.status in REFUSALS:
                 await self._applier.apply(action.resource, action.meanwhile, force=force)
             if action.otherwise is None or not isinstance(error, errors.InvalidError):
@@ -193,12 +194,12 @@ class PlanApplier:
         key: GroupKey,
         action: plans.Action,
         seen: Observed,
-        strangers: dict[tuple[str, str], foreign.NameTakenError],
+        unusable: dict[tuple[str, str], errors.ApiError],
     ) -> plans.Action | None:
         """Carry out the action. Return it as it is to be reported, or None where there was nothing to do."""
         match action:
             case plans.ApplyObject():
-                await self._apply(key, action, seen, strangers)
+                await self._apply(key, action, seen, unusable)
             case plans.PutBackBrokerConfig():
                 note = await self._put_back(key, action)
                 return None if note is None else replace(action, note=note)
@@ -226,7 +227,7 @@ class PlanApplier:
                 marks: JsonObject = {"uid": action.uid, "labels": labels}
                 await self._patch(PODS, action.pod, key, marks, field_manager=names.FIELD_MANAGER_ROLE)
             case plans.DeleteObject():
-                await self._delete(key, action)
+                await self._delete(key, action, unusable)
             case plans.Rehearse():
                 await rehearse(self._api, action.resource, action.object)
             case plans.SetFinalizers():
@@ -296,8 +297,11 @@ class PlanApplier:
             return False
         return True
 
-    async def _delete(self, key: GroupKey, action: plans.DeleteObject) -> None:
+    async def _delete(
+        self, key: GroupKey, action: plans.DeleteObject, unusable: Mapping[tuple[str, str], errors.ApiError]
+    ) -> None:
         if action.successor is not None:
+            _raise_if_it_takes(action.resource, action.successor, unusable)
             await rehearse(self._api, action.resource, action.successor)
         with contextlib.suppress(errors.NotFoundError):
             await self._api.delete(action.resource, action.name, namespace=key.namespace, uid=action.uid)
@@ -337,6 +341,15 @@ class PlanApplier:
         body = {"metadata": {"name": key.name, "namespace": key.namespace}, "status": status}
         with contextlib.suppress(errors.NotFoundError):
             await self._api.apply(BROKER_GROUPS, body, field_manager=names.FIELD_MANAGER_STATUS, subresource="status")
+
+
+def _raise_if_it_takes(
+    resource: Resource, obj: JsonObject, unusable: Mapping[tuple[str, str], errors.ApiError]
+) -> None:
+    """Raise the error of the first claim, ConfigMap or Service that this pod takes and that is foreign, or was not written."""
+    for needed in foreign.stands_on(resource, obj):
+        if needed in unusable:
+            raise unusable[needed]
 
 
 def _log_done(key: GroupKey, action: plans.Action) -> None:

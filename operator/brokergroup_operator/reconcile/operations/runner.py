@@ -149,7 +149,8 @@ class OperationRunner:
     async def _carry_out(self, seen: Observed, plan: plans.PassPlan) -> None:
         """All steps in order. Raises ``ConflictError`` when an operation is no longer as it was read.
 
-        An operation whose write is refused, by a policy say, is left there, and the others go on: its error is raised at the end.
+        An operation whose write is refused, by a policy say, or whose webhook can't be called, is left there, and the others go on:
+        its error is raised at the end.
         """
         # What was read, or what the last write of this pass made of it, by uid.
         newest = {item.uid: item.raw for item in seen.operations}
@@ -161,9 +162,11 @@ class OperationRunner:
                 await self._do(seen, step, newest)
             except NotFoundError:
                 log.info("operation.gone", group=str(seen.key), name=step.operation.name)
-            except (ConflictError, errors.ApiUnavailableError, errors.OutcomeUnknownError):
+            except ConflictError:
                 raise
             except ApiError as error:
+                if errors.is_away(error):
+                    raise
                 log.warning("operation.refused", group=str(seen.key), name=step.operation.name, error=str(error))
                 refused[step.operation.uid] = error
         if refused:
