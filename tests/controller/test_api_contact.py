@@ -130,6 +130,7 @@ async def test_a_read_that_is_answered_late_takes_nothing_back(server: Api, cont
         (404, "NotFound", True),
         pytest.param(404, "", False, id="404 of a load balancer"),
         (403, "Forbidden", True),
+        pytest.param(403, "", False, id="403 of a firewall"),
         (401, "Unauthorized", False),
         (429, "TooManyRequests", False),
         (500, "InternalError", False),

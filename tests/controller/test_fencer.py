@@ -179,6 +179,7 @@ async def test_a_pod_that_goes_between_two_looks_is_dead_only_if_its_node_is_the
         ("not ready", False),
         ("not heard", False),
         ("forbidden", True),
+        ("behind a firewall", False),
     ],
 )
 async def test_a_pod_that_goes_between_two_looks_is_dead_only_if_its_node_is_known_to_report(
@@ -197,7 +198,9 @@ async def test_a_pod_that_goes_between_two_looks_is_dead_only_if_its_node_is_kno
         nonlocal asked
         asked += kind is NODES
         if kind is NODES and node == "forbidden":
-            raise ApiError("forbidden", status=403)
+            raise ApiError("forbidden", status=403, reason="Forbidden")
+        if kind is NODES and node == "behind a firewall":
+            raise error_from_status("GET", 403, decode(b"<html>Access denied"), write=False)
         if kind is NODES and (node == "not read" or (node == "not read at first" and asked == 1)):
             raise ApiUnavailableError("etcd has no leader", status=503)
         return await get(kind, *arguments, **named)

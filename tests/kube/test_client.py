@@ -29,8 +29,15 @@ from brokergroup_operator.kube import (
 from brokergroup_operator.kube.client import MOST_READS_IN_FLIGHT, PAGE_OBJECTS
 from brokergroup_operator.kube.errors import error_from_status, is_away
 from brokergroup_operator.kube.reflector import Reflector
-from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, NODES, PODS
-from brokergroup_operator.records.kubernetes import KubernetesRecordStore
+from brokergroup_operator.kube.resources import (
+    BROKER_GROUPS,
+    CONFIG_MAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    NETWORK_POLICIES,
+    NODES,
+    PODS,
+)
+from brokergroup_operator.records.kubernetes import GroupObjects, KubernetesRecordStore
 from brokergroup_operator.records.store import GroupKey, RecordUnavailableError
 from kube_sandbox.api_server.server import SandboxApiServer
 
@@ -380,10 +387,23 @@ async def test_a_write_that_no_api_server_answers_is_unknown_and_goes_nowhere_el
 @pytest.mark.parametrize("body", [b"default backend - 404", b'{"message": "no Route matched with those values"}'])
 async def test_only_an_api_server_says_that_an_object_is_not_there(body: bytes) -> None:
     async with in_front_of(404, body) as (api, _):
+        for read in READS.values():
+            with pytest.raises(ApiUnavailableError):
+                await read(api)
+
+
+async def test_an_api_server_says_by_this_page_that_it_does_not_serve_a_kind() -> None:
+    async with in_front_of(404, b"404 page not found\n") as (api, _):
         with pytest.raises(ApiUnavailableError):
             await READS["get"](api)
-        with pytest.raises(NotFoundError):  # an API server without the kind says it by such a page
+        with pytest.raises(NotFoundError):
             await READS["list"](api)
+
+
+async def test_a_403_of_a_firewall_shows_no_empty_list() -> None:
+    async with in_front_of(403, PAGE) as (api, _):
+        with pytest.raises(ApiError):
+            await GroupObjects(api).labelled(NETWORK_POLICIES, GroupKey("n", "a"))
 
 
 @pytest.mark.parametrize("verb", WRITES)

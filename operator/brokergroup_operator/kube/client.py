@@ -56,6 +56,8 @@ MOST_READS_IN_FLIGHT = 64
 MOST_WRITES_IN_FLIGHT = 64
 # One page of a list: decoding it blocks the event loop for some 10 ms.
 PAGE_OBJECTS = 250
+# An API server's whole answer to a list of a kind that it does not serve. A load balancer's page has other words.
+KIND_NOT_SERVED = "404 page not found"
 # The server ends a watch at the requested time; the client waits this much longer before it gives the connection up.
 WATCH_GRACE_SECONDS = 5.0
 
@@ -216,7 +218,7 @@ class KubernetesApi:
         try:
             answer = await self._request("GET", path, parameters=parameters, timeout_seconds=timeout_seconds)
         except ApiUnavailableError as error:
-            if error.status == 404:  # an API server says "404 page not found" of a kind that it does not serve
+            if error.status == 404 and KIND_NOT_SERVED in str(error):
                 raise NotFoundError(str(error), status=404) from error
             raise
         if "items" not in answer:

@@ -33,9 +33,6 @@ UNDECLARED_FIELD: Final = "field not declared in schema"
 # As the API server says, in a bare 500, that an admission webhook gave no answer.
 WEBHOOK_AWAY: Final = "failed calling webhook"
 
-# The role lacks a right. Not a type of its own: what follows depends on the right.
-FORBIDDEN: Final = 403
-
 
 class ApiError(Exception):
     """The API server refused a request or was not reachable. ``status`` is the HTTP status, None if none was received.
@@ -52,7 +49,7 @@ class ApiError(Exception):
 
 
 class NotFoundError(ApiError):
-    """404: no such object, in an API server's own words. Of a collection, any 404: no such kind."""
+    """404: no such object, in an API server's own words. Of a collection: no such kind."""
 
 
 class AlreadyExistsError(ApiError):
@@ -94,6 +91,11 @@ class OutcomeUnknownError(ApiError):
 def is_away(error: ApiError) -> bool:
     """Whether the next request would fare no better: no answer came, or a server's that asks for a later retry."""
     return isinstance(error, ApiUnavailableError | OutcomeUnknownError) and not isinstance(error, WebhookAwayError)
+
+
+def is_forbidden(error: ApiError) -> bool:
+    """Whether an API server says that the role lacks a right, and not a firewall's page. What follows depends on the right."""
+    return error.status == 403 and error.reason == "Forbidden"
 
 
 def error_from_status(what: str, http_status: int, status_object: dict[str, Any], *, write: bool) -> ApiError:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, cast
 from brokergroup_operator.api import names
 from brokergroup_operator.api.credentials import CredentialsError, secret_not_readable
 from brokergroup_operator.kube.errors import (
-    FORBIDDEN,
     AlreadyExistsError,
     ApiError,
     ApiUnavailableError,
@@ -26,6 +25,7 @@ from brokergroup_operator.kube.errors import (
     InvalidError,
     NotFoundError,
     OutcomeUnknownError,
+    is_forbidden,
 )
 from brokergroup_operator.kube.reflector import Reflector
 from brokergroup_operator.kube.resources import BROKER_GROUP_STATES, MAY_LACK, SECRETS
@@ -328,7 +328,7 @@ class GroupObjects:
                 timeout_seconds=self._timeout_seconds,
             )
         except ApiError as error:
-            if error.status != FORBIDDEN or resource not in MAY_LACK:
+            if not is_forbidden(error) or resource not in MAY_LACK:
                 raise
             return {}
         return {
@@ -342,6 +342,6 @@ class GroupObjects:
         try:
             return await self.find(SECRETS, GroupKey(namespace, name))
         except ApiError as error:
-            if error.status != FORBIDDEN:
+            if not is_forbidden(error):
                 raise
             return secret_not_readable(namespace, name)

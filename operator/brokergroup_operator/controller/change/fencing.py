@@ -21,7 +21,7 @@ from brokergroup_operator.controller.directory.pods import broker_status, has_ip
 from brokergroup_operator.controller.peers.services import BackgroundTasks, wait_at_most
 from brokergroup_operator.fence import datagrams
 from brokergroup_operator.kube.client import JsonObject, KubernetesApi, PatchType
-from brokergroup_operator.kube.errors import FORBIDDEN, ApiError, Backoff, ConflictError, InvalidError, NotFoundError
+from brokergroup_operator.kube.errors import ApiError, Backoff, ConflictError, InvalidError, NotFoundError, is_forbidden
 from brokergroup_operator.kube.pods import containers_are_terminated, is_over, node_of
 from brokergroup_operator.kube.recipes import delete_held
 from brokergroup_operator.kube.resources import NODES, PODS
@@ -184,7 +184,7 @@ class KubernetesFencer:
                 return True
             except ApiError as error:
                 log.info("node not read", node=node, error=str(error))
-                if error.status == FORBIDDEN:  # in some installations: it never will be
+                if is_forbidden(error):  # in some installations: it never will be
                     return False
                 await asyncio.sleep(backoff.next_seconds(error.retry_after_seconds))
         return False

@@ -13,7 +13,7 @@ import structlog
 
 from brokergroup_operator.controller.peers.services import BackgroundTasks
 from brokergroup_operator.fence.processes import boot_seconds
-from brokergroup_operator.kube.errors import FORBIDDEN, ApiError, NotFoundError
+from brokergroup_operator.kube.errors import ApiError, NotFoundError, is_forbidden
 from brokergroup_operator.kube.resources import BROKER_GROUP_STATES
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _is_answer(error: ApiError) -> bool:
 
     Without etcd an API server answers 5xx, 429, and 401 as it cannot look up the token's account.
     """
-    return isinstance(error, NotFoundError) or error.status == FORBIDDEN
+    return isinstance(error, NotFoundError) or is_forbidden(error)
 
 
 def kubernetes_read(api: KubernetesApi, namespace: str | None) -> Callable[[], Coroutine[None, None, object]]:

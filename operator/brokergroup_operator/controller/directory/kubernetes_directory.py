@@ -27,7 +27,7 @@ from brokergroup_operator.controller.directory.group_directory import (
     is_closed,
 )
 from brokergroup_operator.controller.peers.services import BackgroundTasks, Patience, wait_at_most
-from brokergroup_operator.kube.errors import FORBIDDEN, ApiError, ApiUnavailableError, Backoff, NotFoundError
+from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, Backoff, NotFoundError, is_forbidden
 from brokergroup_operator.kube.pods import is_over, label_of, node_of, pod_ips
 from brokergroup_operator.kube.reflector import EVENTS_PER_TURN, ObjectKey, Reflector, key_of
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, PODS, SECRETS
@@ -311,7 +311,7 @@ class KubernetesDirectory(GroupDirectory):
         except credentials.CredentialsError as error:
             why = error
         except ApiError as error:
-            if error.status != FORBIDDEN:
+            if not is_forbidden(error):
                 raise
             why = credentials.secret_not_readable(namespace, name)
         else:
@@ -335,7 +335,7 @@ class KubernetesDirectory(GroupDirectory):
         except NotFoundError:
             return None
         except ApiError as error:
-            if error.status != FORBIDDEN:
+            if not is_forbidden(error):
                 raise
             if self._nodes_are_readable:
                 log.info("nodes may not be read, so nothing is known of zones: the role lacks the verb get on nodes")

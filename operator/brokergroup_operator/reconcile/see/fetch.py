@@ -23,7 +23,7 @@ from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
 from brokergroup_operator.api.service_names import as_brokers_mean
 from brokergroup_operator.api.tls_steps import made_of
 from brokergroup_operator.kube import resources
-from brokergroup_operator.kube.errors import FORBIDDEN, ApiError, ApiUnavailableError, NotFoundError
+from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, NotFoundError, is_forbidden
 from brokergroup_operator.kube.pods import is_over, node_of
 from brokergroup_operator.reconcile.identity import claim_names
 from brokergroup_operator.reconcile.see import bundles, certificates, foreign, lost_bundles, observed, snapshots
@@ -182,7 +182,7 @@ class GroupFetcher:
         except NotFoundError:
             return replace(seen, snapshots_problem=snapshots.NOT_INSTALLED)
         except ApiError as error:
-            if error.status == FORBIDDEN:
+            if is_forbidden(error):
                 return replace(seen, snapshots_problem=f"the operator has no right to them: {error}")
             if not snapshots.are_taken(seen):
                 raise
@@ -298,7 +298,7 @@ class GroupFetcher:
         try:
             return await self._find_all(resources.NODES, "", wanted)
         except ApiError as error:
-            if error.status != FORBIDDEN:
+            if not is_forbidden(error):
                 raise
             return {}
 
