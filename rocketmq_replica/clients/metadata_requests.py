@@ -13,7 +13,7 @@ from rocketmq_remoting.errors import BodyError
 from rocketmq_remoting.serialization import load_json
 from rocketmq_replica.broker import Broker, Role, wall_clock_ms
 from rocketmq_replica.log.disk import compact_json
-from rocketmq_replica.log.side_files import TooManyDeletionsError, queue_offset_rows
+from rocketmq_replica.log.side_files import WITH_QUEUE_OFFSETS, TooManyDeletionsError, queue_offset_rows
 from rocketmq_replica.topics import (
     MAX_QUEUES,
     PERMISSION_READ,
@@ -53,8 +53,8 @@ class MetadataRequests:
         document["logBeginsAt"] = broker.store.log.min_offset
         if broker.store.deleted_topics:
             document["deletedTopics"] = dict(broker.store.deleted_topics)
-        if ended := broker.store.queues.ended():
-            document |= queue_offset_rows(ended)
+        if WITH_QUEUE_OFFSETS in (request.ext_fields or {}):
+            document |= queue_offset_rows(broker.store.queues.ended())
         return _answer(request, document)
 
     def topic(self, request: RemotingCommand) -> RemotingCommand:

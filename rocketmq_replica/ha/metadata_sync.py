@@ -3,8 +3,8 @@
 Pulled from the master every few seconds, as in Java (requests 43, 21, 201 and 45). After a failover consumers continue at the last
 copy: a few seconds of messages may come twice, none is skipped. Offsets committed at this slave are reported to the master (15).
 Topics that the master does not list are dropped; those with messages in the log return when this replica becomes master, unless
-the master listed them as deleted. A Python master also sends where queues ended whose messages it has deleted: the log of a rebuilt
-slave begins after them.
+the master listed them as deleted. A Python master also sends where the queues ended whose messages it has deleted, since the log of
+a rebuilt slave begins after them: once for each master and beginning of the log, because there may be many thousand.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rocketmq_remoting.errors import BodyError, RemotingError
 from rocketmq_remoting.serialization import load_json
 from rocketmq_replica.broker import Broker, Role, wall_clock_ms
 from rocketmq_replica.configuration import signed
-from rocketmq_replica.log.side_files import deletions_in, queue_offsets_in
+from rocketmq_replica.log.side_files import WITH_QUEUE_OFFSETS, deletions_in, queue_offsets_in
 from rocketmq_replica.topics import topics_from_json
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class MetadataSync:
         self._metadata = metadata
         self._period_seconds = period_seconds
         self._client = client
+        # The master that sent the queue offsets last, and where this log began when they were requested.
+        self._queue_offsets_of: tuple[MasterSeen, int] | None = None
 
     async def run(self) -> None:
         """Copy regularly until cancelled."""
@@ -66,13 +68,16 @@ class MetadataSync:
             RequestCode.GET_ALL_DELAY_OFFSET: self._metadata.delay_offsets.replace,
         }
         master = self._broker.master
+        beginning = (master, self._broker.store.log.min_offset)
         for code, take in takers.items():
             try:
-                document = await self._ask(master.address, code)
+                document = await self._ask(master.address, code, self._fields(code, beginning))
                 if self._broker.role is not Role.SLAVE or self._broker.master != master:
                     return  # the role changed during the request: the answer is no longer the master's
                 if isinstance(document, dict):
                     take(document)
+                    if code == RequestCode.GET_ALL_TOPIC_CONFIG:
+                        self._queue_offsets_of = beginning
                     if code == RequestCode.GET_ALL_CONSUMER_OFFSET:
                         await self._report_offsets(master)
             except RemotingError as error:
@@ -82,6 +87,10 @@ class MetadataSync:
                 logger.warning(
                     "metadata of %s: %s: unusable answer, or not saved: %r", master.address, code.name, error
                 )
+
+    def _fields(self, code: RequestCode, beginning: tuple[MasterSeen, int]) -> dict[str, str]:
+        wants = code == RequestCode.GET_ALL_TOPIC_CONFIG and beginning != self._queue_offsets_of
+        return {WITH_QUEUE_OFFSETS: "true"} if wants else {}
 
     def _take_offsets(self, document: dict[str, Any]) -> None:
         if document.get("offsetTable"):
@@ -129,8 +138,8 @@ class MetadataSync:
         self._broker.topics.replace_all(topics, now_ms=wall_clock_ms())
         self._metadata.offsets.forget_topics(store.deleted_topics.keys() - listed)
 
-    async def _ask(self, address: str, code: RequestCode) -> object:
-        question = signed(request(code), self._broker.configuration.credentials)
+    async def _ask(self, address: str, code: RequestCode, fields: dict[str, str]) -> object:
+        question = signed(request(code, ext_fields=fields or None), self._broker.configuration.credentials)
         answer = await self._client.invoke(address, question, timeout_seconds=_TIMEOUT_SECONDS)
         if answer.code != ResponseCode.SUCCESS:
             raise ValueError(f"{code.name}: code {answer.code}, {answer.remark}")

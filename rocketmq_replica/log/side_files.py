@@ -381,10 +381,12 @@ def _mark(topic: str, numbers: object) -> Deletion:
 
 
 _NEXT_OFFSETS = "nextOffsets"
+WITH_QUEUE_OFFSETS = "withQueueOffsets"
+"""The field of a request for topics (21) that asks for the queue offsets too. Java and earlier releases ignore it."""
 
 
 def queue_offset_rows(offsets: Mapping[tuple[str, int], int]) -> dict[str, object]:
-    """Return the offsets of queues' next messages as ``config/queueOffsets.json`` and the answer to 21 contain them."""
+    """Return the offsets of queues' next messages as ``config/queueOffsets.json`` has them, and the answer to 21."""
     return {_NEXT_OFFSETS: [[topic, queue_id, offset] for (topic, queue_id), offset in sorted(offsets.items())]}
 
 

@@ -340,6 +340,31 @@ async def test_a_rebuilt_member_keeps_the_queue_offsets_over_a_restart(lab: Lab)
     assert two.process.store.queues.end("Topic", 0) == 2
 
 
+async def test_queue_offsets_are_sent_once_to_each_slave_that_asks_for_them(lab: Lab) -> None:
+    """There may be many thousand, and topics are read every 5 s, by operators and Java slaves too."""
+    one = await filled_after(lab, b"first", b"second")
+    assert "nextOffsets" not in await lab.client.table(one, RequestCode.GET_ALL_TOPIC_CONFIG)
+    two = await lab.join("r2", mappedFileSizeCommitLog=4096)
+    await two.process.metadata.copy()
+    assert two.process.store.queues.end("Topic", 0) == 2
+    queues, asked = one.process.store.queues, 0
+    real = queues.ended
+
+    def ended() -> dict[tuple[str, int], int]:
+        nonlocal asked
+        asked += 1
+        return real()
+
+    queues.ended = ended  # type: ignore[method-assign]
+    await two.process.metadata.copy()
+    assert asked == 0
+    await lab.controller.elect(one.broker_id, one.broker_id)
+    await lab.controller.notify(two.broker_id)
+    await eventually(lambda: two.process.broker.master == one.process.broker.master)
+    await two.process.metadata.copy()
+    assert asked == 1, "it may be another master"
+
+
 @pytest.mark.parametrize("rows", [{}, [["T", 0]], [[1, 0, 1]], [["T", -1, 1]], [["T", 0, -1]], [["T", 0, "1"]]])
 async def test_queue_offsets_of_a_master_that_are_none_are_not_taken(lab: Lab, rows: object) -> None:
     one, two = await lab.pair()
