@@ -101,10 +101,10 @@ class DelayedDelivery:
         self._levels: dict[int, _Level] = {}
 
     def term_begins(self) -> None:
-        """Let no offset lie beyond the end of its queue, before this master stores a message, which would count as delivered.
+        """Correct offsets beyond the end of their queue before this master stores a message there: it would count as delivered.
 
-        The offset is the copy of a master that had more messages. An empty queue continues there: its messages may all have been in
-        deleted files. Otherwise those messages are lost, and the offset goes back.
+        Such an offset was copied from a master that had more messages. An empty queue continues at the offset, because its messages
+        may all have been in deleted files. Otherwise those messages are lost, and the offset goes back to the queue's end.
         """
         store, ahead, back = self._broker.store, {}, {}
         for level in range(1, len(self._delays_seconds) + 1):

@@ -132,13 +132,13 @@ class CommitLog:
     def _drop_failed_write(self) -> None:
         """Remove, durably, what a failed write left after the end.
 
-        It may be whole records. Where the next one ends, a start after a crash would read on into them, as if they had been
-        written after it; a slave or the next master has other bytes there, under the same epoch.
+        These may be whole records. After a crash, recovery would read them behind the next record, and other replicas have other
+        bytes there under the same epoch.
         """
         if not self._write_failed:
             return
         file = self._file_of(self.max_offset)
-        if file is not None:  # a full disk may refuse this, too: then it is tried again before the next write
+        if file is not None:  # a full disk may refuse these writes too: the next append tries again
             _zero_from(file.descriptor, self.max_offset - file.start_offset, self._file_size)
         try:
             self._delete_after(self.max_offset)

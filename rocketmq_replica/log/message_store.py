@@ -328,7 +328,7 @@ class MessageStore:
         if not 0 < count < len(files):
             return
         begins_at = files[count].start_offset
-        # First: a full disk may have no room for the queue offsets, which have to be written before a file goes.
+        # First, to free room: on a full disk the queue offsets may not fit, and they must be written before a log file is deleted.
         self.index.drop_before(begins_at)
         save_queue_offsets(self._paths.queue_offsets, self.queues.next_offsets())
         self.queues.drop_before(begins_at)

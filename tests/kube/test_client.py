@@ -37,6 +37,7 @@ from brokergroup_operator.kube.resources import (
     NODES,
     PODS,
 )
+from brokergroup_operator.page.access import TOKEN_REVIEWS
 from brokergroup_operator.records.kubernetes import GroupObjects, KubernetesRecordStore
 from brokergroup_operator.records.store import GroupKey, RecordUnavailableError
 from kube_sandbox.api_server.server import SandboxApiServer
@@ -429,6 +430,13 @@ async def test_an_event_without_an_object_is_an_error_of_the_watch(event: bytes)
     ):
         with pytest.raises(ApiError):
             await anext(events)
+
+
+async def test_a_review_needs_no_metadata() -> None:
+    """It has no name, and a server may leave empty fields out (`omitzero`)."""
+    review = b'{"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1", "status": {"authenticated": true}}'
+    async with in_front_of(201, review) as (api, _):
+        assert (await api.create(TOKEN_REVIEWS, {"spec": {"token": "t"}}))["status"] == {"authenticated": True}
 
 
 async def test_a_watch_that_is_refused_says_when_to_come_again() -> None:

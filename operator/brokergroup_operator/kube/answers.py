@@ -1,4 +1,4 @@
-"""What an answer means: the API server's own, a proxy's in its place, or none. An exception names what its caller may assume."""
+"""Read an answer: an API server's, a proxy's in its place, or none. The type of an exception says what its caller may assume."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST_RETRY_AFTER_SECONDS = 30.0
 
 
 def refusal(what: str, response: aiohttp.ClientResponse, content: bytes, *, write: bool) -> ApiError:
-    """Return the exception for an answer that is no success, with the time that the server asks for."""
+    """Return the exception for an answer that is no success, with the server's ``Retry-After``."""
     said = error_from_status(what, response.status, decode(content), write=write)
     said.retry_after_seconds = _retry_after_seconds(response.headers.get("Retry-After", ""))
     return said
@@ -34,14 +34,15 @@ def json_object(content: bytes, what: str, *, write: bool) -> JsonObject:
 
 
 def kubernetes_object(answer: JsonObject, what: str, *, write: bool) -> JsonObject:
-    """Return the same object. Raise as `no_answer` says if it has no metadata."""
-    if not isinstance(answer.get("metadata"), dict):
+    """Return the same object. Raise as `no_answer` says if it has no metadata, and is no review, which has no name."""
+    is_review = "kind" in answer and "metadata" not in answer and isinstance(answer.get("status"), dict)
+    if not isinstance(answer.get("metadata"), dict) and not is_review:
         raise no_answer(what, "an object with metadata", write=write)
     return answer
 
 
 def no_answer(what: str, expected: str, *, write: bool) -> ApiError:
-    """Return what a success means that is no API server's, but a proxy's page, or was cut off: it says nothing of any object."""
+    """Return the exception for a success that is a proxy's page or was cut off: it says nothing about any object."""
     kind = OutcomeUnknownError if write else ApiUnavailableError
     return kind(f"{what}: the answer is no API server's, expected {expected}")
 

@@ -401,7 +401,7 @@ class KubernetesApi:
         return await self._request("GET", path, timeout_seconds=timeout_seconds)
 
     async def _write(self, method: str, path: str, **how: Any) -> JsonObject:
-        """Send it, and return the object that the server has now."""
+        """Send a write. Return the object as the server has it now."""
         return kubernetes_object(await self._request(method, path, **how), f"{method} {path}", write=True)
 
     async def _request(
@@ -434,7 +434,7 @@ class KubernetesApi:
                 data=None if body is None else msgspec.json.encode(body),
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=timeout_seconds),
-                allow_redirects=False,  # no API server redirects, but a proxy does, to a page to log in
+                allow_redirects=False,  # no API server redirects; a proxy does, to its login page
             ) as response:
                 content = await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:

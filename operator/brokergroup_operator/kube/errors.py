@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 UNDECLARED_FIELD: Final = "field not declared in schema"
 
 
-# As the API server says, in a bare 500, that an admission webhook gave no answer.
+# In the message of a bare 500: an admission webhook did not answer the API server.
 WEBHOOK_AWAY: Final = "failed calling webhook"
 
 
@@ -77,7 +77,7 @@ class ApiUnavailableError(ApiError):
 
 
 class WebhookAwayError(ApiUnavailableError):
-    """500 to a write before it was done: a webhook that must admit it can't be called. Objects of other kinds may need none."""
+    """500: the write was not done, as the webhook that must admit it can't be called. Writes of other kinds may need no webhook."""
 
 
 class NotLeadingError(ApiUnavailableError):
@@ -89,7 +89,7 @@ class OutcomeUnknownError(ApiError):
 
 
 def is_away(error: ApiError) -> bool:
-    """Whether the next request would fare no better: no answer came, or a server's that asks for a later retry."""
+    """Whether the API server did not answer, or asks for a later retry: the next request would fail too."""
     return isinstance(error, ApiUnavailableError | OutcomeUnknownError) and not isinstance(error, WebhookAwayError)
 
 
@@ -111,8 +111,8 @@ def error_from_status(what: str, http_status: int, status_object: dict[str, Any]
         return kind(message, status=http_status, reason=reason)
     if http_status == 500 and write and WEBHOOK_AWAY in said:
         return WebhookAwayError(message, status=http_status, reason=reason)
-    # etcd's timeout and "leader changed" reach us as 500, 503 and 504 after the proposal may have been committed. Redirects, and a
-    # 404 without this reason, are no words of an API server about an object: a proxy's, or those for a kind that is not served.
+    # etcd's timeout and "leader changed" reach us as 500, 503 and 504 after the proposal may have been committed. A redirect, and a
+    # 404 without this reason, say nothing about the object: a proxy sent them, or the API server does not serve the kind.
     if http_status >= 500 or http_status < 400 or (http_status == 404 and reason != "NotFound"):
         outcome = OutcomeUnknownError if write else ApiUnavailableError
         return outcome(message, status=http_status, reason=reason)

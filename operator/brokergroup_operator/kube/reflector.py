@@ -30,8 +30,8 @@ WATCH_SECONDS = 60.0
 # taken in at one time. With 100 of them a turn took 68 ms, with 20 it takes 24 (4,000 groups, a busy machine's processor time).
 EVENTS_PER_TURN = 20
 
-# By these the server says nothing of a resourceVersion: it is starting, or has too much to do. A list would cost it more than the
-# watch that it refused.
+# These say nothing about the resourceVersion: the server is starting or overloaded. A list would cost it more than the watch that
+# it refused.
 BUSY: Final = frozenset({429, 503})
 
 log = structlog.get_logger(__name__)
