@@ -386,11 +386,11 @@ async def test_a_write_that_no_api_server_answers_is_unknown_and_goes_nowhere_el
 
 
 @pytest.mark.parametrize("body", [b"default backend - 404", b'{"message": "no Route matched with those values"}'])
-async def test_only_an_api_server_says_that_an_object_is_not_there(body: bytes) -> None:
+@pytest.mark.parametrize("verb", READS)
+async def test_only_an_api_server_says_that_an_object_or_a_kind_is_not_there(verb: str, body: bytes) -> None:
     async with in_front_of(404, body) as (api, _):
-        for verb in READS:
-            with pytest.raises(ApiUnavailableError):
-                await READS[verb](api)
+        with pytest.raises(ApiUnavailableError):
+            await READS[verb](api)
 
 
 async def test_an_api_server_says_by_this_page_that_it_does_not_serve_a_kind() -> None:

@@ -110,12 +110,13 @@ async def test_a_write_without_an_answer_is_of_unknown_outcome_and_sent_once(
     assert len(server.sent) <= 1
 
 
+@pytest.mark.parametrize("text", ["<html>Sign in</html>", '{"error": "session expired"}', '"signed out"'])
 @pytest.mark.parametrize("status", [200, 302, 404])
 async def test_a_page_in_the_api_servers_place_is_no_answer(
-    applier_at: Callable[..., ServerSideApplier], status: int
+    applier_at: Callable[..., ServerSideApplier], status: int, text: str
 ) -> None:
     async def page(_request: web.BaseRequest) -> web.Response:
-        return web.Response(status=status, text="<html>Sign in</html>", content_type="text/html")
+        return web.Response(status=status, text=text, content_type="text/html" if "<" in text else "application/json")
 
     runner = web.ServerRunner(web.Server(page))
     await runner.setup()

@@ -15,11 +15,11 @@ from kubernetes.aio.client.exceptions import ApiException
 from kubernetes.aio.dynamic import DynamicClient
 from kubernetes.aio.dynamic.resource import Resource as DynamicResource
 
-from brokergroup_operator.kube.answers import decode, transport_error
+from brokergroup_operator.kube.answers import decode, kubernetes_object, transport_error
 from brokergroup_operator.kube.errors import NotLeadingError, OutcomeUnknownError, error_from_status
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from kubernetes.aio.client import ApiClient
 
@@ -84,7 +84,7 @@ class ServerSideApplier:
                 body=obj,
                 field_manager=self._field_manager,
                 force_conflicts="true" if force else None,
-                serializer=_unread,
+                serializer=lambda _client, answer: _checked(answer, what),
                 _request_timeout=aiohttp.ClientTimeout(total=timeout_seconds),
             )
         except ApiException as error:
@@ -107,9 +107,9 @@ async def _no_discovery(client: DynamicClient, cache_file: str | None) -> None:
     del client, cache_file
 
 
-def _unread(client: DynamicClient, answer: Mapping[str, Any]) -> None:
-    """The answer, as we use it."""
-    del client, answer
+def _checked(answer: object, what: str) -> None:
+    """Raise OutcomeUnknownError if a proxy's JSON is in the object's place."""
+    kubernetes_object(answer if isinstance(answer, dict) else {}, what, write=True)
 
 
 def _dynamic_resource(client: DynamicClient, resource: Resource) -> DynamicResource:
