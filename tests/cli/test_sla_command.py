@@ -199,6 +199,11 @@ GROUPS = [
 ]
 
 
+def _listed(groups: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return an API server's answer to a list."""
+    return {"metadata": {"resourceVersion": "1"}, "items": groups}
+
+
 @contextmanager
 def _api_server(folder: Path, status: int, answer: dict[str, Any]) -> Iterator[tuple[Path, list[str]]]:
     """Yield the kubeconfig of a server with one fixed answer, and the paths of its requests."""
@@ -239,7 +244,7 @@ def _kubeconfig(folder: Path, port: int) -> Path:
 
 
 def test_the_groups_own_objectives_are_read_from_the_api(tmp_path: Path) -> None:
-    with _api_server(tmp_path, 200, {"items": GROUPS}) as (kubeconfig, asked):
+    with _api_server(tmp_path, 200, _listed(GROUPS)) as (kubeconfig, asked):
         told = objectives_of_cluster(None, kubeconfig)
         one_namespace = objectives_of_cluster("shop", kubeconfig)
     assert told.objectives == (Objective("default/orders", "default/c/orders", 0.95, BudgetWindow(30)),)
@@ -254,7 +259,7 @@ def test_the_groups_own_objectives_are_read_from_the_api(tmp_path: Path) -> None
 def test_one_group_that_says_nonsense_leaves_the_others_theirs(tmp_path: Path, window: str) -> None:
     """An older API server accepted any time zone: the monthly job must not fail for one group's mistake."""
     wrong = _group("wrong", availabilityPercent="99", window=window, timeZone="Asia/Nowhere")
-    with _api_server(tmp_path, 200, {"items": [wrong, *GROUPS]}) as (kubeconfig, _):
+    with _api_server(tmp_path, 200, _listed([wrong, *GROUPS])) as (kubeconfig, _):
         told = objectives_of_cluster(None, kubeconfig)
     assert [one.name for one in told.objectives] == ["default/orders"]
     [note] = told.notes
@@ -346,7 +351,7 @@ def _report(folder: Path, kubeconfig: Path, *words: str) -> tuple[int, str, str]
 def test_a_report_judges_each_group_by_the_objective_in_its_spec(tmp_path: Path) -> None:
     """99.9 % is for groups without an objective; this one promises 95 % of a day, and keeps it."""
     groups = [_group("orders", availabilityPercent="95", window="1w", timeZone="UTC")]
-    with _api_server(tmp_path, 200, {"items": groups}) as (kubeconfig, _):
+    with _api_server(tmp_path, 200, _listed(groups)) as (kubeconfig, _):
         code, output, page = _report(tmp_path, kubeconfig, "--objective", "99.9")
     assert code == 3, output  # one day of the week is known
     assert "95.0000 % over calendar week (UTC)" in page
@@ -369,12 +374,12 @@ def test_a_report_without_the_right_goes_on_with_the_default_objective(tmp_path:
 def test_a_file_and_the_cluster_that_say_the_same_are_one_objective(tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     own.write_text(yaml.safe_dump({"kind": "List", "items": [{"kind": "BrokerGroup", **one} for one in GROUPS]}))
-    with _api_server(tmp_path, 200, {"items": GROUPS}) as (kubeconfig, _):
+    with _api_server(tmp_path, 200, _listed(GROUPS)) as (kubeconfig, _):
         code, output, page = _report(tmp_path, kubeconfig, "--objectives", str(own))
     assert code == 3, output
     assert "95.0000 % over rolling 30 days" in page
     own.write_text(own.read_text().replace("'95'", "'96'"))
-    with _api_server(tmp_path, 200, {"items": GROUPS}) as (kubeconfig, _):
+    with _api_server(tmp_path, 200, _listed(GROUPS)) as (kubeconfig, _):
         told = CliRunner().invoke(
             app, ["sla", "report", "--from", "runs", "--export", "x", "--incidents", "x", "--period", "2025-11-01",
                   "--objectives", str(own), "--objectives-from-cluster", "--kubeconfig", str(kubeconfig)],
