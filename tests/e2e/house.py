@@ -280,6 +280,18 @@ class WholeGroup:
     async def until_settled(self) -> None:
         await self.until(self.is_settled, "the group is Ready with everybody in sync")
 
+    async def incidents_since(self, epoch: int) -> list[dict[str, Any]]:
+        """Return the incidents that ended this epoch or a later one, once there is one in the log.
+
+        An operator writes it down when the last awaited step was seen, the route, say: that may be after the group is settled.
+        """
+
+        def told() -> list[dict[str, Any]]:
+            return [one for one in self.house.incidents() if one["epochBefore"] >= epoch]
+
+        await self.until(told, "the incident is in the log")
+        return told()
+
     async def until_acknowledged(self, count: int = 30) -> None:
         """Wait until `count` more messages are acknowledged."""
         target = len(self.ledger.acknowledgements) + count

@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 
-def incident(group: WholeGroup, *, epoch_before: int) -> dict[str, object] | None:
-    found = [item for item in group.house.incidents() if item["epochBefore"] == epoch_before]
-    return found[0] if found else None
-
-
 async def test_the_master_is_killed(group: WholeGroup) -> None:
     """itboon/rocketmq-helm #23: about 10 s without a master, so better no controller mode.
 
@@ -34,7 +29,7 @@ async def test_the_master_is_killed(group: WholeGroup) -> None:
         await group.until(lambda: group.seen.master_epoch == epoch + 1, "another master")
     assert group.seen.master_epoch == epoch + 1
     assert group.seen.master_id != master
-    told = await group.until(lambda: incident(group, epoch_before=epoch), "the failover in the incident log")
+    told = (await group.incidents_since(epoch))[0]
     assert (told["from"], told["to"], told["outcome"]) == (master, group.seen.master_id, "completed")
 
 
@@ -48,7 +43,7 @@ async def test_the_master_freezes_and_thaws(group: WholeGroup) -> None:
             frozen.freeze()
             await group.until(lambda: group.seen.master_epoch == epoch + 1, "another master")
             assert not frozen.thaw(), "the frozen master was not dead when another was elected"
-    told = await group.until(lambda: incident(group, epoch_before=epoch), "the failover in the incident log")
+    told = (await group.incidents_since(epoch))[0]
     assert (told["trigger"], told["unfenced"]) == ("silence", False)
     assert "Unfenced" not in {item["type"] for item in group.seen.status["conditions"] if item["status"] == "True"}
 
