@@ -63,13 +63,15 @@ async def is_killed(act: Callable[[MemoryApi], Awaitable[object]], server: Memor
 async def kills_of(
     act: Callable[[MemoryApi], Awaitable[object]], server: MemoryApiServer, *, at_least: int
 ) -> list[int]:
-    """Carry this out; return after how many writes to kill other runs of it; in `make test` a draw of these numbers."""
+    """Carry this out; return after how many writes to kill other runs of it; in `make test` a draw of these numbers.
+
+    The last number lets a run fail only where it gives the Lease back: it has done everything, and was not killed.
+    """
     endless = DyingApi(server, writes=ENDLESS)
     await act(endless)
-    # The last write gives the Lease back. A run for which it fails has done everything.
-    count = ENDLESS - endless.left - 1
-    assert count >= at_least
-    return sample(range(count), KILLS)
+    last = ENDLESS - endless.left - 1
+    assert last >= at_least
+    return [*sample(range(last), KILLS), last]
 
 
 class FakeNode(Namespaced):
