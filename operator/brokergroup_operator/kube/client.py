@@ -159,10 +159,7 @@ class KubernetesApi:
         timeout_seconds: float | None = None,
     ) -> JsonObject:
         """Read one object, linearizably: no resourceVersion is sent, so the server asks etcd, not its cache."""
-        path = resource.object_path(name, namespace)
-        return kubernetes_object(
-            await self._request("GET", path, timeout_seconds=timeout_seconds), f"GET {path}", write=False
-        )
+        return await self._object("GET", resource.object_path(name, namespace), timeout_seconds=timeout_seconds)
 
     async def list(
         self,
@@ -216,14 +213,14 @@ class KubernetesApi:
 
     async def _page(self, path: str, parameters: dict[str, str], timeout_seconds: float | None) -> JsonObject:
         try:
-            answer = await self._request("GET", path, parameters=parameters, timeout_seconds=timeout_seconds)
+            answer = await self._object("GET", path, parameters=parameters, timeout_seconds=timeout_seconds)
         except ApiUnavailableError as error:
             if error.status == 404 and KIND_NOT_SERVED in str(error):
                 raise NotFoundError(str(error), status=404) from error
             raise
         if "items" not in answer:
             raise no_answer(f"GET {path}", "a list", write=False)
-        return kubernetes_object(answer, f"GET {path}", write=False)
+        return answer
 
     async def create(
         self,
@@ -238,7 +235,7 @@ class KubernetesApi:
         place = namespace or obj.get("metadata", {}).get("namespace")
         if resource.namespaced and not place:
             raise ValueError(f"{resource.kind}: namespace is {place!r}, expected the namespace to create it in")
-        return await self._write(
+        return await self._object(
             "POST",
             resource.collection_path(place),
             body={"apiVersion": resource.api_version, "kind": resource.kind, **obj},
@@ -256,7 +253,7 @@ class KubernetesApi:
         timeout_seconds: float | None = None,
     ) -> JsonObject:
         """PUT an object; its ``metadata.resourceVersion`` and ``uid`` make this a compare-and-set."""
-        return await self._write(
+        return await self._object(
             "PUT",
             _path_of(resource, obj, subresource),
             body=obj,
@@ -279,7 +276,7 @@ class KubernetesApi:
         timeout_seconds: float | None = None,
     ) -> JsonObject:
         """PATCH an object. With a resourceVersion in the patch's metadata it is a compare-and-set as well."""
-        return await self._write(
+        return await self._object(
             "PATCH",
             resource.object_path(name, namespace, subresource),
             body=patch,
@@ -400,9 +397,9 @@ class KubernetesApi:
         """GET any path that answers with a JSON object, such as ``/version`` or discovery."""
         return await self._request("GET", path, timeout_seconds=timeout_seconds)
 
-    async def _write(self, method: str, path: str, **how: Any) -> JsonObject:
-        """Send a write. Return the object as the server has it now."""
-        return kubernetes_object(await self._request(method, path, **how), f"{method} {path}", write=True)
+    async def _object(self, method: str, path: str, **how: Any) -> JsonObject:
+        """Send a request whose answer is an object or a list, and return that."""
+        return kubernetes_object(await self._request(method, path, **how), f"{method} {path}", write=method != "GET")
 
     async def _request(
         self,

@@ -180,7 +180,7 @@ class PlanApplier:
             await self._applier.apply(action.resource, action.object, force=force)
         except errors.ApiError as error:
             if action.resource == CONFIG_MAPS and isinstance(error, errors.WebhookAwayError):
-                # A pod would start with the old file and bear the hash of the new one, so nothing would restart it later.
+                # A pod made now reads the old file and is marked with the new file's hash: no later pass would replace it.
                 unusable[action.resource.kind, name] = error
             if action.meanwhile is not None and error.status in REFUSALS:
                 await self._applier.apply(action.resource, action.meanwhile, force=force)
