@@ -264,6 +264,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--runs", action="store_true")
     options = parser.parse_args(arguments)
+    if not options.proofs and (options.changed or options.nightly or options.list or options.runs):
+        parser.error("--changed, --nightly, --list, --runs: expected --proofs before them")
     known = NAMES if options.proofs else tuple(lane.name for queue in GATE for lane in queue)
     if unknown := [name for name in options.lane or () if name not in known]:
         parser.error(f"lane {unknown[0]}: expected one of {', '.join(known)}")

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import datetime as dt
 import socket
-from dataclasses import replace
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import pytest
@@ -18,18 +19,18 @@ from brokergroup_operator.controller.change.fencing import FenceOutcome, Kuberne
 from brokergroup_operator.controller.directory.pods import PodPlace
 from brokergroup_operator.fence.datagrams import CONFIRMATION, ORDER, KeyFile, KillOrders, Message, open_sealed, seal
 from brokergroup_operator.kube.answers import decode
-from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, NotFoundError, error_from_status
+from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, GoneError, NotFoundError, error_from_status
 from brokergroup_operator.kube.resources import NODES, PODS
-from tests.controller.cluster import ADDRESS, BINDING, HOST, TERMINATED, create_pod, is_dying, set_status
+from tests.controller.cluster import ADDRESS, BINDING, HOST, RUNNING, TERMINATED, create_pod, is_dying, set_status
 from tests.controller.conftest import group_of
 from tests.controller.world import Fencer, World
 from tests.support.fake_broker import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
     from pathlib import Path
 
-    from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.kube.client import KubernetesApi, WatchEvent
 
 
 async def test_a_pod_of_the_right_name_at_another_address_is_left_alone(api: KubernetesApi) -> None:
@@ -128,96 +129,110 @@ async def test_a_fence_tells_whether_the_silent_one_still_ran(
     assert (outcome.confirmed, outcome.how) == (True, told)
 
 
-@pytest.mark.parametrize("returns", [False, True], ids=["gone", "made again"])
-async def test_a_pod_that_goes_with_its_node_confirms_nothing(
-    api: KubernetesApi, monkeypatch: pytest.MonkeyPatch, returns: bool
-) -> None:
-    """The control plane calls it Failed (PodGC), and its finalizer is taken off so that the member can be made again elsewhere."""
-    await create_pod(api)
-    looks, get = 0, api.get
+@dataclass
+class Unseen:
+    """A fence that has deleted `orders-1` and, until `look` is set, does not look at it again."""
 
-    async def count(*arguments: Any, **named: Any) -> Any:
-        nonlocal looks
-        found = await get(*arguments, **named)
-        looks += 1
-        return found
+    fencing: asyncio.Task[FenceOutcome]
+    look: asyncio.Event = field(default_factory=asyncio.Event)
 
-    fencing = asyncio.create_task(KubernetesFencer(api).fence(BINDING, 1, ADDRESS, deadline_seconds=10.0))
+
+@pytest.fixture
+async def unseen(api: KubernetesApi, monkeypatch: pytest.MonkeyPatch) -> Unseen:
+    """The pod's end takes place between two looks, on a node that is there."""
+    await api.create(NODES, {"metadata": {"name": "node-1"}})
+    await create_pod(api, node="node-1")
+    fencing = asyncio.create_task(KubernetesFencer(api).fence(BINDING, 1, ADDRESS, deadline_seconds=3.0))
     await eventually(lambda: is_dying(api), what="the pod to be deleted")
-    await api.patch(PODS, "orders-1", {"status": {"phase": "Failed"}}, namespace="default", subresource="status")
-    monkeypatch.setattr(api, "get", count)
-    await eventually(lambda: looks > 1, what="it to be looked at")
-    monkeypatch.undo()
+    between, get = Unseen(fencing), api.get
+
+    async def later(*arguments: Any, **named: Any) -> Any:
+        await between.look.wait()
+        return await get(*arguments, **named)
+
+    monkeypatch.setattr(api, "get", later)
+    return between
+
+
+async def let_go(api: KubernetesApi) -> None:
     await api.patch(PODS, "orders-1", {"metadata": {"finalizers": []}}, namespace="default")
+
+
+@pytest.mark.parametrize("returns", [False, True], ids=["gone", "made again"])
+@pytest.mark.parametrize(("state", "confirmed"), [(RUNNING, False), (TERMINATED, True)], ids=["running", "terminated"])
+@pytest.mark.parametrize("phase", ["Running", "Failed"])
+async def test_a_pod_that_goes_between_two_looks_is_dead_only_if_its_kubelet_reported_it(
+    api: KubernetesApi, unseen: Unseen, phase: str, state: dict[str, Any], confirmed: bool, returns: bool
+) -> None:
+    """A person takes the finalizer off; or PodGC calls it Failed, since its node is gone, and the reconcile plane takes it off."""
+    await set_status(api, "orders-1", state=state)
+    await api.patch(PODS, "orders-1", {"status": {"phase": phase}}, namespace="default", subresource="status")
+    await let_go(api)
     if returns:
-        await create_pod(api)
+        await create_pod(api, node="node-2")
+    unseen.look.set()
+    outcome = await unseen.fencing
+    assert outcome.confirmed == confirmed
+    assert ("terminated" in outcome.how) == confirmed
+
+
+async def test_a_leaving_pod_that_is_deleted_by_force_confirms_nothing(
+    api: KubernetesApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod that is already being deleted takes no finalizer, so nothing keeps its object."""
+    await api.create(NODES, {"metadata": {"name": "node-1"}})
+    await create_pod(api, node="node-1")
+    await api.delete(PODS, "orders-1", namespace="default", grace_period_seconds=30)
+    deleted, delete = asyncio.Event(), api.delete
+
+    async def tell(*arguments: Any, **named: Any) -> Any:
+        answer = await delete(*arguments, **named)
+        deleted.set()
+        return answer
+
+    monkeypatch.setattr(api, "delete", tell)
+    fencing = asyncio.create_task(KubernetesFencer(api).fence(BINDING, 1, ADDRESS, deadline_seconds=3.0))
+    await deleted.wait()
+    await delete(PODS, "orders-1", namespace="default", grace_period_seconds=0)
     assert not (await fencing).confirmed
 
 
-@pytest.mark.parametrize("returns", [False, True], ids=["gone", "made again"])
-@pytest.mark.parametrize("has_node", [False, True])
-async def test_a_pod_that_goes_between_two_looks_is_dead_only_if_its_node_is_there(
-    api: KubernetesApi, has_node: bool, returns: bool
-) -> None:
-    """PodGC calls it Failed, and the reconcile plane takes its finalizer off, before the fence looks again."""
-    if has_node:
-        await api.create(NODES, {"metadata": {"name": "node-1"}})
-    await create_pod(api, node="node-1")
-    fencing = asyncio.create_task(KubernetesFencer(api).fence(BINDING, 1, ADDRESS, deadline_seconds=10.0))
-    await eventually(lambda: is_dying(api), what="the pod to be deleted")
-    await api.patch(PODS, "orders-1", {"metadata": {"finalizers": []}}, namespace="default")
-    if returns:
-        await create_pod(api, node="node-2")
-    assert (await fencing).confirmed == has_node
-
-
 @pytest.mark.parametrize(
-    ("node", "confirmed"),
+    ("refusal", "times", "confirmed"),
     [
-        ("not read", False),
-        ("not read at first", False),
-        ("not ready", False),
-        ("not heard", False),
-        ("forbidden", True),
-        ("behind a firewall", False),
+        (ApiUnavailableError("etcd has no leader", status=503), 1, True),
+        (ApiUnavailableError("etcd has no leader", status=503), 100, False),
+        (ApiError("forbidden", status=403, reason="Forbidden"), 100, False),
+        (GoneError("too old resource version", status=410), 1, False),
     ],
+    ids=["once", "always", "forbidden", "too old"],
 )
-async def test_a_pod_that_goes_between_two_looks_is_dead_only_if_its_node_is_known_to_report(
-    api: KubernetesApi, monkeypatch: pytest.MonkeyPatch, node: str, confirmed: bool
+async def test_an_end_whose_events_are_not_read_confirms_nothing(
+    api: KubernetesApi, unseen: Unseen, monkeypatch: pytest.MonkeyPatch, refusal: ApiError, times: int, confirmed: bool
 ) -> None:
-    """PodGC calls the pods of a node Failed too that is there, and out of service."""
-    ready = {"not ready": "False", "not heard": "Unknown"}.get(node)
-    if ready is not None:
-        await api.create(NODES, {"metadata": {"name": "node-1"}})
-        status = {"conditions": [{"type": "Ready", "status": ready}]}
-        await api.patch(NODES, "node-1", {"status": status}, subresource="status")
-    await create_pod(api, node="node-1")
-    get, asked = api.get, 0
+    watch, asked = api.watch, 0
 
-    async def answer(kind: Any, *arguments: Any, **named: Any) -> Any:
+    async def answer(*arguments: Any, **named: Any) -> AsyncGenerator[WatchEvent]:
         nonlocal asked
-        asked += kind is NODES
-        if kind is NODES and node == "forbidden":
-            raise ApiError("forbidden", status=403, reason="Forbidden")
-        if kind is NODES and node == "behind a firewall":
-            raise error_from_status("GET", 403, decode(b"<html>Access denied"), write=False)
-        if kind is NODES and (node == "not read" or (node == "not read at first" and asked == 1)):
-            raise ApiUnavailableError("etcd has no leader", status=503)
-        return await get(kind, *arguments, **named)
+        asked += 1
+        if asked <= times:
+            raise refusal
+        async with aclosing(watch(*arguments, **named)) as events:
+            async for event in events:
+                yield event
 
-    fencing = asyncio.create_task(KubernetesFencer(api).fence(BINDING, 1, ADDRESS, deadline_seconds=3.0))
-    await eventually(lambda: is_dying(api), what="the pod to be deleted")
-    monkeypatch.setattr(api, "get", answer)
-    await api.patch(PODS, "orders-1", {"metadata": {"finalizers": []}}, namespace="default")
-    assert (await fencing).confirmed == confirmed
+    monkeypatch.setattr(api, "watch", answer)
+    await set_status(api, "orders-1", state=TERMINATED)
+    await let_go(api)
+    unseen.look.set()
+    assert (await unseen.fencing).confirmed == confirmed
     assert asked
 
 
 async def test_a_404_from_in_front_of_the_api_server_confirms_no_death(
     api: KubernetesApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A load balancer whose backend restarts answers a page; the next request, for the node, reaches an API server again."""
-    await api.create(NODES, {"metadata": {"name": "node-1"}})
+    """A load balancer whose backend restarts answers a page; the next request reaches an API server again."""
     await create_pod(api, node="node-1")
     request, pages = api._request, 0
 

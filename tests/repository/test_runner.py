@@ -226,3 +226,13 @@ def test_a_lane_or_a_commit_that_is_not_there_is_refused(
     with pytest.raises(SystemExit) as refused:
         run.main(arguments)
     assert says in f"{refused.value}{capsys.readouterr().err}"
+
+
+@pytest.mark.parametrize("option", ["--runs", "--list", "--nightly", "--changed=HEAD"])
+def test_an_option_of_the_proofs_starts_no_gate(
+    option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "run_gate", lambda *_: pytest.fail("it began"))
+    with pytest.raises(SystemExit):
+        run.main([option])
+    assert "expected --proofs" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import os
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -21,10 +22,10 @@ from brokergroup_operator.controller.directory.pods import broker_status, has_ip
 from brokergroup_operator.controller.peers.services import BackgroundTasks, wait_at_most
 from brokergroup_operator.fence import datagrams
 from brokergroup_operator.kube.client import JsonObject, KubernetesApi, PatchType
-from brokergroup_operator.kube.errors import ApiError, Backoff, ConflictError, InvalidError, NotFoundError, is_forbidden
-from brokergroup_operator.kube.pods import containers_are_terminated, is_over, node_of
+from brokergroup_operator.kube.errors import ApiError, Backoff, ConflictError, GoneError, InvalidError, NotFoundError
+from brokergroup_operator.kube.pods import containers_are_terminated
 from brokergroup_operator.kube.recipes import delete_held
-from brokergroup_operator.kube.resources import NODES, PODS
+from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.observe.timeline import RAN_ON_WORDS
 
 if TYPE_CHECKING:
@@ -135,59 +136,83 @@ class KubernetesFencer:
 
     async def _delete(self, name: str, namespace: str, address: str, found: asyncio.Future[JsonObject]) -> FenceOutcome:
         """Delete the pod, and wait until its kubelet reports it dead; `found` gets it once it is known to run at this address."""
-        deleted_uid: str | None = None
-        is_lost, node = False, ""
         backoff = Backoff(POLL_SECONDS, LONGEST_PAUSE_SECONDS)
         while True:
             try:
                 pod = await self._api.get(PODS, name, namespace=namespace, timeout_seconds=ONE_CALL_SECONDS)
-                uid = pod["metadata"]["uid"]
-                if deleted_uid is not None and uid != deleted_uid:
-                    is_lost = is_lost or await self._is_gone(node)
-                    return _gone(f"pod {name} deleted and replaced", is_lost=is_lost)
-                if deleted_uid is None and not has_ip_of(pod, address):
+                if not has_ip_of(pod, address):
                     # The address changed hands (safety rule 8): killing this pod would prove nothing about the silent one.
                     return FenceOutcome(confirmed=False, how=f"pod {name} is not the one at {address}", untouched=True)
                 if containers_are_terminated(pod):
-                    self._releases.start(self._release(pod), "rmq:fence-release")
-                    ran_on = deleted_uid is not None and _ended_by_its_deletion(pod)
-                    how = f"pod {name} {RAN_ON_WORDS}" if ran_on else f"containers of pod {name} terminated"
-                    return FenceOutcome(confirmed=True, how=how)
-                is_lost, node = is_over(pod), node_of(pod)
-                if deleted_uid is None:
-                    if not found.done():
-                        found.set_result(pod)
-                    await delete_held(self._api, pod, finalizer=names.FINALIZER_FENCE, timeout_seconds=ONE_CALL_SECONDS)
-                    deleted_uid = uid
-                    continue
+                    return self._dead(pod, was_deleted=False)
+                if not found.done():
+                    found.set_result(pod)
+                await delete_held(self._api, pod, finalizer=names.FINALIZER_FENCE, timeout_seconds=ONE_CALL_SECONDS)
+                return await self._end_of(pod)
             except NotFoundError:
-                is_lost = is_lost or await self._is_gone(node)
-                return _gone(f"pod {name} is gone", is_lost=is_lost, was_deleted=deleted_uid is not None)
+                return FenceOutcome(confirmed=False, how=f"pod {name} is gone", untouched=True)
             except ConflictError:
                 continue  # the kubelet wrote the pod's status in between: look again at once
             except ApiError as error:
                 log.warning("fence not placed yet", pod=name, namespace=namespace, error=str(error))
                 await asyncio.sleep(backoff.next_seconds(error.retry_after_seconds))
+
+    async def _end_of(self, pod: JsonObject) -> FenceOutcome:
+        """Wait until this pod, which is being deleted, is reported dead, or is gone without such a report.
+
+        The reconcile plane takes the finalizer off a pod whose containers have ended. A person may do so before; and the control
+        plane removes the pods of a node that is gone or out of service (PodGC), whatever their processes do.
+        """
+        name = pod["metadata"]["name"]
+        backoff = Backoff(POLL_SECONDS, LONGEST_PAUSE_SECONDS)
+        while True:
+            try:
+                pod, is_gone = await self._state_of(pod)
+            except GoneError:
+                return FenceOutcome(confirmed=False, how=f"pod {name} is gone, and so are the events of its end")
+            except (ApiError, TimeoutError) as error:
+                log.warning("end of a fenced pod not read yet", pod=name, error=str(error))
+                await asyncio.sleep(backoff.next_seconds())
                 continue
+            if containers_are_terminated(pod):
+                return self._dead(pod)
+            if is_gone:
+                return FenceOutcome(
+                    confirmed=False, how=f"pod {name} is gone, and its kubelet has not reported its end"
+                )
             backoff.reset()
             await asyncio.sleep(POLL_SECONDS)
 
-    async def _is_gone(self, node: str) -> bool:
-        """Whether this node is gone from the API, or silent: the control plane calls its pods Failed then, perhaps since the last
-        look at them. It returns only once it knows, within the fence's deadline.
+    async def _state_of(self, pod: JsonObject) -> tuple[JsonObject, bool]:
+        """Return this pod as it is, or as it was when it went, which only the watch's events say; and whether it is gone.
+
+        A load balancer's 404 shows no such event. Raises GoneError if the API server has forgotten the events, TimeoutError.
         """
-        backoff = Backoff(POLL_SECONDS, LONGEST_PAUSE_SECONDS)
-        while node:
-            try:
-                return _is_silent(await self._api.get(NODES, node, timeout_seconds=ONE_CALL_SECONDS))
-            except NotFoundError:
-                return True
-            except ApiError as error:
-                log.info("node not read", node=node, error=str(error))
-                if is_forbidden(error):  # in some installations: it never will be
-                    return False
-                await asyncio.sleep(backoff.next_seconds(error.retry_after_seconds))
-        return False
+        metadata = pod["metadata"]
+        name, namespace = metadata["name"], metadata["namespace"]
+        with suppress(NotFoundError):
+            now = await self._api.get(PODS, name, namespace=namespace, timeout_seconds=ONE_CALL_SECONDS)
+            if now["metadata"]["uid"] == metadata["uid"]:
+                return now, False
+        events = self._api.watch(
+            PODS,
+            namespace=namespace,
+            field_selector=f"metadata.name={name}",
+            resource_version=metadata["resourceVersion"],
+            timeout_seconds=ONE_CALL_SECONDS,
+        )
+        async with asyncio.timeout(ONE_CALL_SECONDS), aclosing(events):
+            async for event in events:
+                if event.type == "DELETED" and event.object["metadata"]["uid"] == metadata["uid"]:
+                    return event.object, True
+        return pod, False
+
+    def _dead(self, pod: JsonObject, *, was_deleted: bool = True) -> FenceOutcome:
+        """Let a pod go whose containers are reported terminated; `was_deleted`: by this fence."""
+        self._releases.start(self._release(pod), "rmq:fence-release")
+        name, ran_on = pod["metadata"]["name"], was_deleted and _ended_by_its_deletion(pod)
+        how = f"pod {name} {RAN_ON_WORDS}" if ran_on else f"containers of pod {name} terminated"
+        return FenceOutcome(confirmed=True, how=how)
 
     async def _release(self, pod: JsonObject) -> None:
         metadata = pod["metadata"]
@@ -212,23 +237,6 @@ class KubernetesFencer:
             return  # removed already
         except ApiError as error:
             log.warning("fence not released, the reconcile plane will", pod=metadata["name"], error=str(error))
-
-
-def _gone(how: str, *, is_lost: bool, was_deleted: bool = True) -> FenceOutcome:
-    """Return what it means that a pod went in spite of the finalizer, which is removed from a pod whose containers have ended.
-
-    `is_lost`: or from one that the control plane called Failed, because its node is gone from the API or out of service (PodGC).
-    """
-    if not was_deleted:
-        return FenceOutcome(confirmed=False, how=how, untouched=True)
-    if is_lost:
-        return FenceOutcome(confirmed=False, how=f"{how} with its node, and its kubelet has not reported its end")
-    return FenceOutcome(confirmed=True, how=how)
-
-
-def _is_silent(node: JsonObject) -> bool:
-    conditions = (node.get("status") or {}).get("conditions") or []
-    return any(one.get("type") == "Ready" and one.get("status") in {"False", "Unknown"} for one in conditions)
 
 
 def _confirmation(order: asyncio.Task[str | None], pod: str) -> str | None:
