@@ -169,7 +169,7 @@ class KubernetesFencer:
             try:
                 pod, is_gone = await self._state_of(pod)
             except GoneError:
-                return FenceOutcome(confirmed=False, how=f"pod {name} is gone, and so are the events of its end")
+                return FenceOutcome(confirmed=False, how=f"pod {name} is gone, and its last state is not known")
             except (ApiError, TimeoutError) as error:
                 log.warning("end of a fenced pod not read yet", pod=name, error=str(error))
                 await asyncio.sleep(backoff.next_seconds())
@@ -177,9 +177,7 @@ class KubernetesFencer:
             if containers_are_terminated(pod):
                 return self._dead(pod)
             if is_gone:
-                return FenceOutcome(
-                    confirmed=False, how=f"pod {name} is gone, and its kubelet has not reported its end"
-                )
+                return FenceOutcome(confirmed=False, how=f"pod {name} is gone, and its end was not reported")
             backoff.reset()
             await asyncio.sleep(POLL_SECONDS)
 
