@@ -454,8 +454,7 @@ class KubernetesApi:
             # A poll that outlives its plane would otherwise open connections that nothing closes.
             raise ApiUnavailableError(f"{self.url}: not sent, this client is closed")
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=0, ssl=self._settings.tls or True)
-            self._session = aiohttp.ClientSession(connector=connector, auto_decompress=True)
+            self._session = aiohttp.ClientSession(connector=self._settings.connector(), auto_decompress=True)
             # aiohttp has no public switch for this; tests/kube/test_client.py holds it in place.
             self._session._retry_connection = False  # noqa: SLF001
         return self._session

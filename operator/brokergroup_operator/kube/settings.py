@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import socket
 import ssl
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import aiohttp
 import yaml
 
 from brokergroup_operator.kube.errors import ApiUnavailableError
@@ -20,6 +22,8 @@ from rocketmq_remoting.address import join_address
 SERVICE_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # The kubelet renews a pod's token at 80 % of its life; the official clients re-read the file every minute.
 TOKEN_REREAD_SECONDS = 60.0
+# By what Linux calls them; other systems, where only the command line runs, lack some.
+_PROBES: Final = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 4000}
 
 
 class KubeconfigError(ValueError):
@@ -48,6 +52,10 @@ class ConnectionSettings:
             return f"Basic {base64.b64encode(pair).decode()}"
         return None
 
+    def connector(self) -> aiohttp.TCPConnector:
+        """Return a pool of connections without a limit, for a session that closes it."""
+        return aiohttp.TCPConnector(limit=0, ssl=self.tls or True, socket_factory=_probing_socket)
+
     def _read_token(self, file: Path) -> None:
         """Read the token once a minute. While that fails the last one is sent, as by the official clients: it is good for longer.
 
@@ -64,6 +72,21 @@ class ConnectionSettings:
                 raise ApiUnavailableError(f"not sent, token file {file}: {why}, expected a token") from error
             return
         self._read_at = now
+
+
+def _probing_socket(place: aiohttp.AddrInfoType) -> socket.socket:
+    """Return a socket whose kernel ends the connection when the other end has acknowledged nothing for 4 s.
+
+    A machine that lost its power, or a load balancer that forgot the connection, ends nothing. A watch would hang there for its
+    whole minute, its copy growing old, and each request for its whole time at the next such connection of the pool.
+    """
+    family, kind, protocol, *_ = place
+    probing = socket.socket(family, kind, protocol)
+    probing.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _PROBES.items():
+        if (option := getattr(socket, name, None)) is not None:
+            probing.setsockopt(socket.IPPROTO_TCP, option, value)
+    return probing
 
 
 def settings_from_url(url: str, *, token: str | None = None, ca_file: Path | str | None = None) -> ConnectionSettings:

@@ -61,7 +61,7 @@ class ClusterAccess:
         connection = self._connection()
         authorization = connection.authorization()
         session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=connection.tls or True),
+            connector=connection.connector(),
             headers={"Authorization": authorization} if authorization else {},
             trace_configs=[_lists_traced(on_list)],
         )
