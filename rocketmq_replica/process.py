@@ -120,6 +120,8 @@ class ReplicaProcess:
         self.save_loop = SaveLoop(self.broker, offsets, metadata.delay_offsets)
         self.upkeep = Upkeep(self.broker)
         self.metadata = MetadataSync(self.broker, metadata, self._client)
+        # Linked, it may be elected before the next regular copy: a rebuilt member then lacks where queues ended.
+        self.ha_client.before_first_link = self.metadata.copy
         self.delayed = DelayedDelivery(
             self.broker,
             metadata.delay_offsets,

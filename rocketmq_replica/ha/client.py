@@ -24,7 +24,7 @@ from rocketmq_replica.log.disk import StoreFileError
 from rocketmq_replica.log.epochs import DivergedLogError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from rocketmq_remoting.client import RemotingClient
     from rocketmq_remoting.command import RemotingCommand
@@ -132,13 +132,19 @@ class MasterConnection(asyncio.Protocol):
             self._transport.write(data)
 
 
+async def _nothing() -> None: ...
+
+
 class HaClient:
     """Keeps one link to the current master while this replica is a slave."""
 
     def __init__(self, broker: Broker, client: RemotingClient, *, on_data_applied: Callable[[], None]) -> None:
-        """``client`` outlives this object. ``on_master_lost`` is called while the master cannot be found."""
+        """``client`` outlives this object. ``on_master_lost`` is called while the master cannot be found, ``before_first_link``
+        before an empty log is filled.
+        """
         self._broker = broker
         self.on_master_lost: Callable[[], None] = lambda: None
+        self.before_first_link: Callable[[], Awaitable[None]] = _nothing
         self._on_data_applied = on_data_applied
         configuration = broker.configuration
         self._client = client
@@ -222,6 +228,8 @@ class HaClient:
         while True:
             self._woken.clear()
             address = backoff.address(self._pushed_address) or await self._ask_ha_address(master)
+            if address and self._broker.store.max_offset == self._broker.store.log.min_offset:
+                await self.before_first_link()
             if address and await self._follow_once(address):
                 backoff.transferred()
             elif self.connection is not None and self.connection.diverged:

@@ -331,6 +331,16 @@ async def test_a_rebuilt_member_gives_no_queue_offset_again(lab: Lab) -> None:
     assert two.process.store.queues.end("Topic", 0) == 3
 
 
+async def test_a_rebuilt_member_that_is_elected_at_once_gives_no_queue_offset_again(lab: Lab) -> None:
+    """Before its next regular copy of the tables."""
+    one = await filled_after(lab, b"first", b"second")
+    two = await lab.join("r2", mappedFileSizeCommitLog=4096)
+    two.process.metadata._period_seconds = 3600.0
+    await lab.fail_over(one, two)
+    await lab.client.store(two, b"third")
+    assert two.process.store.queues.end("Topic", 0) == 3
+
+
 async def test_a_rebuilt_member_keeps_the_queue_offsets_over_a_restart(lab: Lab) -> None:
     await filled_after(lab, b"first", b"second")
     two = await lab.join("r2", mappedFileSizeCommitLog=4096)
