@@ -4,8 +4,8 @@ Pulled from the master every few seconds, as in Java (requests 43, 21, 201 and 4
 copy: a few seconds of messages may come twice, none is skipped. Offsets committed at this slave are reported to the master (15).
 Topics that the master does not list are dropped; those with messages in the log return when this replica becomes master, unless
 the master listed them as deleted. A Python master also sends where the queues ended whose messages it has deleted, since the log of
-a rebuilt slave begins after them: once for each master and beginning of the log, because there may be many thousand. So a slave with
-an empty log copies the tables before its first link: it may be elected soon after.
+a rebuilt slave begins after them: once for each master and beginning of the log, because there may be many thousand. So a slave
+with an empty log copies the tables before its first link: it may be elected soon after.
 """
 
 from __future__ import annotations
