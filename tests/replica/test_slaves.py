@@ -134,6 +134,11 @@ async def group_then(lab: Lab, **keys: object) -> tuple[RunningReplica, RunningR
     return found
 
 
+async def set_slave_timeout(lab: Lab, master: RunningReplica, ms: int) -> None:
+    """For the sends after it: short where none of the acknowledgements comes, long where one must come on a busy machine."""
+    await lab.client.ask(master, RequestCode.UPDATE_BROKER_CONFIG, body=b"slaveTimeout=%d\n" % ms)
+
+
 async def with_a_waiting_send(lab: Lab) -> tuple[RunningReplica, RunningReplica, asyncio.Task[RemotingCommand]]:
     """A pair whose slave has left, and a send that waits for it."""
     master, slave = await group_then(lab, slaveTimeout=60_000)
@@ -149,7 +154,7 @@ async def test_a_send_that_waits_for_nothing_does_not_wait_for_a_slave(lab: Lab)
     answer = await lab.client.send(master, b"does not", properties="WAIT\x01false\x02")
     assert answer.code == ResponseCode.SUCCESS
     assert not waiting.done()
-    await lab.client.ask(master, RequestCode.UPDATE_BROKER_CONFIG, body=b"slaveTimeout=100\n")
+    await set_slave_timeout(lab, master, 100)
     answer = await lab.client.send(master, b"a shorter wait")
     assert answer.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
     assert not waiting.done(), "the one before it has a deadline of its own"
@@ -160,15 +165,17 @@ async def test_a_send_that_waits_for_nothing_does_not_wait_for_a_slave(lab: Lab)
 async def test_with_sync_flush_a_slave_acknowledges_what_is_on_its_disk(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    master, slave = await group_then(lab, slaveTimeout=300, flushDiskType="SYNC_FLUSH")
+    master, slave = await group_then(lab, slaveTimeout=60_000, flushDiskType="SYNC_FLUSH")
     await lab.client.store(master, b"on both disks")
     store = slave.process.store
     assert store.log.flushed_offset == store.max_offset == master.process.store.max_offset
     with monkeypatch.context() as patch:
         patch.setattr(store.log.flusher, "begin", lambda _end: Flush(-1, 0, ()))
+        await set_slave_timeout(lab, master, 100)
         answer = await lab.client.send(master, b"in the slave's memory only")
     assert store.max_offset == master.process.store.max_offset
     assert answer.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+    await set_slave_timeout(lab, master, 60_000)
     await lab.client.store(master, b"on both disks again")
 
 
@@ -185,6 +192,7 @@ async def test_acknowledgements_of_others_than_members_count_for_nothing(lab: La
     if outsider == "not a member":
         lab.controller.refused.clear()
         await eventually(lambda: lab.controller.members == {1, 2})
+        await set_slave_timeout(lab, master, 60_000)
         await lab.client.store(master, b"x")
 
 
