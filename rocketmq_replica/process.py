@@ -121,7 +121,7 @@ class ReplicaProcess:
         self.upkeep = Upkeep(self.broker)
         self.metadata = MetadataSync(self.broker, metadata, self._client)
         # Linked, it may be elected before the next regular copy: a rebuilt member then lacks where queues ended.
-        self.ha_client.before_first_link = self.metadata.copy
+        self.ha_client.before_first_link = self.metadata.copy_before_first_link
         self.delayed = DelayedDelivery(
             self.broker,
             metadata.delay_offsets,

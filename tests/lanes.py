@@ -140,7 +140,11 @@ PROOFS = (
     program("page", "-m tests.page.run", "", "", "browser", "nft"),
     program("observability", "-m tests.observability.run", "", "", "java", "prometheus", "kube-apiserver"),
     program("differential", "tests/differential/run.py", "--sequences 400", f"--seed {TODAY}", *CONTROLLERS),
-    real("brokers", ["rocketmq", "newest-rocketmq", "older-java-controller"], *JAVA, *API, "prometheus", *GRPC),
+    # 33 to 41 minutes.
+    replace(
+        real("brokers", ["rocketmq", "newest-rocketmq", "older-java-controller"], *JAVA, *API, "prometheus", *GRPC),
+        minutes=60,
+    ),
     replace(
         only_by_night(marked("release", "release and not nightly", "release", workers=1, REQUIRE_REAL="1")),
         chosen_by=frozenset({"cosign"}),

@@ -227,9 +227,9 @@ class HaClient:
         backoff = ReconnectBackoff()
         while True:
             self._woken.clear()
-            address = backoff.address(self._pushed_address) or await self._ask_ha_address(master)
-            if address and self._broker.store.max_offset == self._broker.store.log.min_offset:
+            if self._broker.store.max_offset == self._broker.store.log.min_offset:
                 await self.before_first_link()
+            address = backoff.address(self._pushed_address) or await self._ask_ha_address(master)
             if address and await self._follow_once(address):
                 backoff.transferred()
             elif self.connection is not None and self.connection.diverged:

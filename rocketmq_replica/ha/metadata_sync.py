@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TIMEOUT_SECONDS = 2.0
+_ATTEMPTS = 3
 _MOST_REPORTED = 1000
 """Offsets reported to the master in one round."""
 _NOT_NOW = (ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY)
@@ -60,6 +61,16 @@ class MetadataSync:
                 await self.copy()
             await asyncio.sleep(self._period_seconds)
 
+    async def copy_before_first_link(self) -> None:
+        """Copy the tables with the queue offsets, once for each master. Return also after a few attempts without an answer."""
+        for _ in range(_ATTEMPTS):
+            if self._queue_offsets_of == self._beginning():
+                return
+            await self.copy()
+
+    def _beginning(self) -> tuple[MasterSeen, int]:
+        return self._broker.master, self._broker.store.log.min_offset
+
     async def copy(self) -> None:
         """Copy each table once. A table that fails is left for the next round."""
         takers: dict[RequestCode, Callable[[dict[str, Any]], None]] = {
@@ -69,7 +80,7 @@ class MetadataSync:
             RequestCode.GET_ALL_DELAY_OFFSET: self._metadata.delay_offsets.replace,
         }
         master = self._broker.master
-        beginning = (master, self._broker.store.log.min_offset)
+        beginning = self._beginning()
         for code, take in takers.items():
             try:
                 document = await self._ask(master.address, code, self._fields(code, beginning))

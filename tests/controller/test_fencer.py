@@ -7,7 +7,7 @@ import contextlib
 import datetime as dt
 import socket
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import pytest
@@ -19,7 +19,14 @@ from brokergroup_operator.controller.change.fencing import FenceOutcome, Kuberne
 from brokergroup_operator.controller.directory.pods import PodPlace
 from brokergroup_operator.fence.datagrams import CONFIRMATION, ORDER, KeyFile, KillOrders, Message, open_sealed, seal
 from brokergroup_operator.kube.answers import decode
-from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, GoneError, NotFoundError, error_from_status
+from brokergroup_operator.kube.errors import (
+    ApiError,
+    ApiUnavailableError,
+    GoneError,
+    NotFoundError,
+    OutcomeUnknownError,
+    error_from_status,
+)
 from brokergroup_operator.kube.resources import NODES, PODS
 from tests.controller.cluster import ADDRESS, BINDING, HOST, RUNNING, TERMINATED, create_pod, is_dying, set_status
 from tests.controller.conftest import group_of
@@ -30,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
     from pathlib import Path
 
-    from brokergroup_operator.kube.client import KubernetesApi, WatchEvent
+    from brokergroup_operator.kube.client import JsonObject, KubernetesApi, WatchEvent
 
 
 async def test_a_pod_of_the_right_name_at_another_address_is_left_alone(api: KubernetesApi) -> None:
@@ -133,25 +140,35 @@ async def test_a_fence_tells_whether_the_silent_one_still_ran(
 class Unseen:
     """A fence that has deleted `orders-1` and, until `look` is set, does not look at it again."""
 
+    pod: JsonObject
+    fencer: KubernetesFencer
     fencing: asyncio.Task[FenceOutcome]
-    look: asyncio.Event = field(default_factory=asyncio.Event)
+    look: asyncio.Event
 
 
 @pytest.fixture
 async def unseen(api: KubernetesApi, monkeypatch: pytest.MonkeyPatch) -> Unseen:
     """The pod's end takes place between two looks, on a node that is there."""
     await api.create(NODES, {"metadata": {"name": "node-1"}})
-    await create_pod(api, node="node-1")
-    fencing = asyncio.create_task(KubernetesFencer(api).fence(BINDING, 1, ADDRESS, deadline_seconds=3.0))
-    await eventually(lambda: is_dying(api), what="the pod to be deleted")
-    between, get = Unseen(fencing), api.get
+    pod, fencer = await create_pod(api, node="node-1"), KubernetesFencer(api)
+    get, delete, look, deleted = api.get, api.delete, asyncio.Event(), asyncio.Event()
+    look.set()
 
     async def later(*arguments: Any, **named: Any) -> Any:
-        await between.look.wait()
+        await look.wait()
         return await get(*arguments, **named)
 
+    async def hold(*arguments: Any, **named: Any) -> Any:
+        look.clear()
+        answer = await delete(*arguments, **named)
+        deleted.set()
+        return answer
+
     monkeypatch.setattr(api, "get", later)
-    return between
+    monkeypatch.setattr(api, "delete", hold)
+    fencing = asyncio.create_task(fencer.fence(BINDING, 1, ADDRESS, deadline_seconds=60.0))
+    await deleted.wait()
+    return Unseen(pod, fencer, fencing, look)
 
 
 async def let_go(api: KubernetesApi) -> None:
@@ -197,36 +214,110 @@ async def test_a_leaving_pod_that_is_deleted_by_force_confirms_nothing(
     assert not (await fencing).confirmed
 
 
-@pytest.mark.parametrize(
-    ("refusal", "times", "confirmed"),
-    [
-        (ApiUnavailableError("etcd has no leader", status=503), 1, True),
-        (ApiUnavailableError("etcd has no leader", status=503), 100, False),
-        (ApiError("forbidden", status=403, reason="Forbidden"), 100, False),
-        (GoneError("too old resource version", status=410), 1, False),
-    ],
-    ids=["once", "always", "forbidden", "too old"],
-)
-async def test_an_end_whose_events_are_not_read_confirms_nothing(
-    api: KubernetesApi, unseen: Unseen, monkeypatch: pytest.MonkeyPatch, refusal: ApiError, times: int, confirmed: bool
+UNAVAILABLE = ApiUnavailableError("etcd has no leader", status=503)
+
+
+@pytest.mark.parametrize("first", [UNAVAILABLE, None], ids=["503", "hangs"])
+async def test_an_end_whose_events_are_not_read_at_first_is_read_again(
+    api: KubernetesApi, unseen: Unseen, monkeypatch: pytest.MonkeyPatch, first: ApiError | None
 ) -> None:
-    watch, asked = api.watch, 0
+    asked = watch_fails(api, monkeypatch, first, times=1)
+    await set_status(api, "orders-1", state=TERMINATED)
+    await let_go(api)
+    unseen.look.set()
+    assert (await unseen.fencing).confirmed
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("error", [UNAVAILABLE, ApiError("forbidden", status=403, reason="Forbidden")], ids=str)
+async def test_an_end_whose_events_are_never_read_confirms_nothing(
+    api: KubernetesApi, unseen: Unseen, monkeypatch: pytest.MonkeyPatch, error: ApiError
+) -> None:
+    asked = watch_fails(api, monkeypatch, error, times=1000)
+    await set_status(api, "orders-1", state=TERMINATED)
+    await let_go(api)
+    unseen.look.set()
+    await eventually(lambda: len(asked) > 2, what="it to ask again and again")
+    assert not unseen.fencing.done()
+    unseen.fencing.cancel()
+    await asyncio.gather(unseen.fencing, return_exceptions=True)
+
+
+async def test_an_end_whose_events_are_forgotten_confirms_nothing(
+    api: KubernetesApi, unseen: Unseen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch_fails(api, monkeypatch, GoneError("too old resource version", status=410), times=1)
+    await set_status(api, "orders-1", state=TERMINATED)
+    await let_go(api)
+    unseen.look.set()
+    assert not (await unseen.fencing).confirmed
+
+
+def watch_fails(
+    api: KubernetesApi, monkeypatch: pytest.MonkeyPatch, error: ApiError | None, *, times: int
+) -> list[dict[str, Any]]:
+    """Let the first watches fail with this error, or hang without one. Return the list of all that were asked for."""
+    watch, asked = api.watch, list[dict[str, Any]]()
 
     async def answer(*arguments: Any, **named: Any) -> AsyncGenerator[WatchEvent]:
-        nonlocal asked
-        asked += 1
-        if asked <= times:
-            raise refusal
+        asked.append(named)
+        if len(asked) <= times:
+            await (asyncio.Event().wait() if error is None else asyncio.sleep(0))
+            raise error or AssertionError("it hangs")
         async with aclosing(watch(*arguments, **named)) as events:
             async for event in events:
                 yield event
 
     monkeypatch.setattr(api, "watch", answer)
-    await set_status(api, "orders-1", state=TERMINATED)
+    return asked
+
+
+async def test_the_events_are_read_from_the_deletion_on(
+    api: KubernetesApi, unseen: Unseen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An API server may have forgotten those since the pod was last written, which may be days ago."""
+    asked = watch_fails(api, monkeypatch, None, times=0)
     await let_go(api)
     unseen.look.set()
-    assert (await unseen.fencing).confirmed == confirmed
-    assert asked
+    await unseen.fencing
+    assert asked[0]["resource_version"] != unseen.pod["metadata"]["resourceVersion"]
+
+
+@pytest.mark.parametrize("ends", ["after its deletion", "before its deletion"])
+async def test_a_pod_that_ends_around_a_deletion_whose_answer_is_lost_is_dead(
+    api: KubernetesApi, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """It was seen at its address: what its last state says counts, whoever deleted it."""
+    await create_pod(api)
+    delete = api.delete
+    if ends == "before its deletion":
+        await delete(PODS, "orders-1", namespace="default", grace_period_seconds=30)
+
+    async def lost(*arguments: Any, **named: Any) -> Any:
+        if ends == "after its deletion":
+            await delete(*arguments, **named)
+            await set_status(api, "orders-1", state=TERMINATED)
+            await let_go(api)
+            raise OutcomeUnknownError("timeout")
+        await set_status(api, "orders-1", state=TERMINATED)
+        await delete(PODS, "orders-1", namespace="default", grace_period_seconds=0)
+        return await delete(*arguments, **named)
+
+    monkeypatch.setattr(api, "delete", lost)
+    assert (await KubernetesFencer(api).fence(BINDING, 1, ADDRESS, deadline_seconds=60.0)).confirmed
+
+
+async def test_the_release_of_a_pod_that_is_gone_leaves_the_next_pod_of_its_name_alone(
+    api: KubernetesApi, unseen: Unseen
+) -> None:
+    await set_status(api, "orders-1", state=TERMINATED)
+    await let_go(api)
+    await create_pod(api, metadata={"finalizers": [names.FINALIZER_FENCE]})
+    unseen.look.set()
+    assert (await unseen.fencing).confirmed
+    await unseen.fencer.close()
+    found = await api.get(PODS, "orders-1", namespace="default")
+    assert found["metadata"]["finalizers"] == [names.FINALIZER_FENCE]
 
 
 async def test_a_404_from_in_front_of_the_api_server_confirms_no_death(
@@ -368,6 +459,27 @@ async def test_a_fence_that_proves_nothing_leaves_it_to_the_kubelet(
         if fence == "another root's":
             assert heard is not None
             assert not heard.heard, "a fence with another key gets no question"
+
+
+async def test_a_fence_may_still_confirm_when_the_pods_object_is_gone_without_a_report(
+    api: KubernetesApi, tmp_path: Path
+) -> None:
+    """A person deletes the leaving pod by force while its fence wakes."""
+    honest, awake = real_fence(tmp_path, await make_pod(api)), asyncio.Event()
+    fencer = KubernetesFencer(api, KEYS)
+    async with listening(lambda datagram: honest(datagram) if awake.is_set() else None) as fence:
+        fencing = asyncio.create_task(fencer.fence(BINDING, 1, ADDRESS, deadline_seconds=60.0))
+        await eventually(lambda: fence.heard, what="an order")
+        await api.delete(PODS, "orders-1", namespace="default", grace_period_seconds=0)
+        with contextlib.suppress(
+            NotFoundError
+        ):  # it has the finalizer unless it was leaving before: its owner is not there
+            await let_go(api)
+        with pytest.raises(NotFoundError):
+            await api.get(PODS, "orders-1", namespace="default")
+        awake.set()
+        assert (await fencing).confirmed
+    await fencer.close()
 
 
 async def test_a_forged_replayed_or_other_pods_confirmation_proves_nothing(api: KubernetesApi, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from rocketmq_remoting.client_protocol import (
 )
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
+from rocketmq_remoting.errors import RemotingError
 from rocketmq_remoting.message_record import Host, StoredMessage, decode_records
 from rocketmq_replica import topics
 from rocketmq_replica.broker import wall_clock_ms
@@ -29,6 +30,8 @@ from rocketmq_replica.clients.client_requests import MAX_GROUPS_OF_ONE_CLIENT
 from rocketmq_replica.clients.consumers import CLIENT_EXPIRY_SECONDS, Clients
 from rocketmq_replica.clients.delayed_delivery import SCHEDULE_TOPIC, DelayedDelivery
 from rocketmq_replica.clients.send_requests import destination
+from rocketmq_replica.ha.client import HaClient
+from rocketmq_replica.ha.metadata_sync import MetadataSync
 from rocketmq_replica.property_values import delay_levels
 from tests.replica.support import Client, Lab, RunningReplica, send_fields
 from tests.support.quiet_handler import QuietHandler
@@ -331,14 +334,49 @@ async def test_a_rebuilt_member_gives_no_queue_offset_again(lab: Lab) -> None:
     assert two.process.store.queues.end("Topic", 0) == 3
 
 
-async def test_a_rebuilt_member_that_is_elected_at_once_gives_no_queue_offset_again(lab: Lab) -> None:
-    """Before its next regular copy of the tables."""
+@pytest.mark.parametrize("unanswered", [0, 1])
+async def test_a_rebuilt_member_that_is_elected_at_once_gives_no_queue_offset_again(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, unanswered: int
+) -> None:
+    """Before its first regular copy of the tables."""
     one = await filled_after(lab, b"first", b"second")
+    monkeypatch.setattr(MetadataSync, "run", lambda _: asyncio.Event().wait())
+    ask, asked = MetadataSync._ask, 0
+
+    async def answered_later(*arguments: Any) -> object:
+        nonlocal asked
+        asked += 1
+        if asked <= unanswered:
+            raise RemotingError("no answer")
+        return await ask(*arguments)
+
+    monkeypatch.setattr(MetadataSync, "_ask", answered_later)
     two = await lab.join("r2", mappedFileSizeCommitLog=4096)
-    two.process.metadata._period_seconds = 3600.0
     await lab.fail_over(one, two)
     await lab.client.store(two, b"third")
     assert two.process.store.queues.end("Topic", 0) == 3
+
+
+async def test_a_slave_that_cannot_link_copies_the_tables_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MetadataSync, "run", lambda _: asyncio.Event().wait())
+    dialled, copied, copy = 0, 0, MetadataSync.copy
+
+    async def nowhere(_self: HaClient, _address: str) -> bool:
+        nonlocal dialled
+        dialled += 1
+        return False
+
+    async def count(self: MetadataSync) -> None:
+        nonlocal copied
+        copied += 1
+        await copy(self)
+
+    monkeypatch.setattr(HaClient, "_follow_once", nowhere)
+    monkeypatch.setattr(MetadataSync, "copy", count)
+    await lab.master()
+    await lab.start("r2")
+    await eventually(lambda: dialled > 2)
+    assert copied == 1
 
 
 async def test_a_rebuilt_member_keeps_the_queue_offsets_over_a_restart(lab: Lab) -> None:

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 async def delete_held(
     api: KubernetesApi, pod: JsonObject, *, finalizer: str, timeout_seconds: float | None = None
-) -> None:
+) -> JsonObject:
     """Delete this pod (by uid) without grace, and keep its object by a finalizer until its containers are reported terminated.
 
     A pod deleted without grace disappears from the API at once while its containers may still run, so its absence proves nothing.
+    Return it with the finalizer: an API server may have forgotten the events after the version that was read, which may be old.
     Raises ConflictError if it has changed since it was read, NotFoundError if it is gone.
     """
     metadata = pod["metadata"]
@@ -30,7 +31,7 @@ async def delete_held(
     is_leaving = "deletionTimestamp" in metadata
     if finalizer not in finalizers and not is_leaving:
         held = {"resourceVersion": metadata["resourceVersion"], "finalizers": [*finalizers, finalizer]}
-        await api.patch(
+        pod = await api.patch(
             PODS,
             metadata["name"],
             {"metadata": held},
@@ -48,6 +49,7 @@ async def delete_held(
         grace_period_seconds=0 if finalizer in finalizers or not is_leaving else 1,
         timeout_seconds=timeout_seconds,
     )
+    return pod
 
 
 ENTRY: Final = "key"

@@ -9,6 +9,7 @@ import socket
 import ssl
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +23,7 @@ from rocketmq_remoting.address import join_address
 SERVICE_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # The kubelet renews a pod's token at 80 % of its life; the official clients re-read the file every minute.
 TOKEN_REREAD_SECONDS = 60.0
-# By what Linux calls them; other systems, where only the command line runs, lack some.
+# By their names in Linux; other systems, where only the command line runs, lack some.
 _PROBES: Final = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 4000}
 
 
@@ -75,7 +76,7 @@ class ConnectionSettings:
 
 
 def _probing_socket(place: aiohttp.AddrInfoType) -> socket.socket:
-    """Return a socket whose kernel ends the connection when the other end has acknowledged nothing for 4 s.
+    """Return a socket whose kernel ends the connection when the other end has acknowledged nothing, or taken no more, for 4 s.
 
     A machine that lost its power, or a load balancer that forgot the connection, ends nothing. A watch would hang there for its
     whole minute, its copy growing old, and each request for its whole time at the next such connection of the pool.
@@ -84,8 +85,8 @@ def _probing_socket(place: aiohttp.AddrInfoType) -> socket.socket:
     probing = socket.socket(family, kind, protocol)
     probing.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _PROBES.items():
-        if (option := getattr(socket, name, None)) is not None:
-            probing.setsockopt(socket.IPPROTO_TCP, option, value)
+        with suppress(AttributeError, OSError):
+            probing.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return probing
 
 

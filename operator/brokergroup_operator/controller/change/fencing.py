@@ -114,7 +114,11 @@ class KubernetesFencer:
         order = asyncio.create_task(self._order(found), name="rmq:fence-order")
         try:
             await asyncio.wait((deletion, order), return_when=asyncio.FIRST_COMPLETED)
-            if deletion.done() or (how := _confirmation(order, name)) is None:
+            if deletion.done() and (deletion.result().confirmed or not found.done()):
+                return deletion.result()
+            # Also for a pod whose object is gone: if it still runs, its fence may yet confirm the kill.
+            await asyncio.wait((order,))
+            if (how := _confirmation(order, name)) is None:
                 return await deletion
         except asyncio.CancelledError:
             deletion.cancel()
@@ -147,9 +151,13 @@ class KubernetesFencer:
                     return self._dead(pod, was_deleted=False)
                 if not found.done():
                     found.set_result(pod)
-                await delete_held(self._api, pod, finalizer=names.FINALIZER_FENCE, timeout_seconds=ONE_CALL_SECONDS)
-                return await self._end_of(pod)
+                held = await delete_held(
+                    self._api, pod, finalizer=names.FINALIZER_FENCE, timeout_seconds=ONE_CALL_SECONDS
+                )
+                return await self._end_of(held)
             except NotFoundError:
+                if found.done():  # it ended before this deletion, or the answer to an earlier one was lost
+                    return await self._end_of(found.result())
                 return FenceOutcome(confirmed=False, how=f"pod {name} is gone", untouched=True)
             except ConflictError:
                 continue  # the kubelet wrote the pod's status in between: look again at once
@@ -175,7 +183,7 @@ class KubernetesFencer:
                 await asyncio.sleep(backoff.next_seconds())
                 continue
             if containers_are_terminated(pod):
-                return self._dead(pod)
+                return self._dead(pod, is_gone=is_gone)
             if is_gone:
                 return FenceOutcome(confirmed=False, how=f"pod {name} is gone, and its end was not reported")
             backoff.reset()
@@ -205,9 +213,10 @@ class KubernetesFencer:
                     return event.object, True
         return pod, False
 
-    def _dead(self, pod: JsonObject, *, was_deleted: bool = True) -> FenceOutcome:
+    def _dead(self, pod: JsonObject, *, was_deleted: bool = True, is_gone: bool = False) -> FenceOutcome:
         """Let a pod go whose containers are reported terminated; `was_deleted`: by this fence."""
-        self._releases.start(self._release(pod), "rmq:fence-release")
+        if not is_gone:
+            self._releases.start(self._release(pod), "rmq:fence-release")
         name, ran_on = pod["metadata"]["name"], was_deleted and _ended_by_its_deletion(pod)
         how = f"pod {name} {RAN_ON_WORDS}" if ran_on else f"containers of pod {name} terminated"
         return FenceOutcome(confirmed=True, how=how)
@@ -219,6 +228,7 @@ class KubernetesFencer:
             return
         path = f"/metadata/finalizers/{finalizers.index(names.FINALIZER_FENCE)}"
         patch: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]},  # not the next pod of this name
             {"op": "test", "path": path, "value": names.FINALIZER_FENCE},
             {"op": "remove", "path": path},
         ]
