@@ -7,7 +7,6 @@ listener until its broker is killed.
 
 from __future__ import annotations
 
-import itertools
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.handler import not_supported
 from rocketmq_remoting.server import RemotingServer
 from tests.support.fake_broker import end_of_log
+from tests.support.places import fresh_hosts
 from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
@@ -28,13 +28,7 @@ if TYPE_CHECKING:
     from tests.differential.memory import Report
 
 CANONICAL = re.compile(r"10\.0\.(\d+)\.(\d+):10911")
-_hosts = itertools.count(1)
-
-
-def _next_host() -> str:
-    """Return an unused loopback address."""
-    number = next(_hosts)
-    return f"127.{100 + (number >> 14) % 100}.{(number >> 7) & 127}.{(number & 127) + 1}"
+_hosts = fresh_hosts()
 
 
 @dataclass
@@ -136,7 +130,7 @@ class Endpoints:
     def at(self, canonical: str) -> Endpoint:
         """Return the broker of this canonical address."""
         if canonical not in self._endpoints:
-            self._endpoints[canonical] = Endpoint(canonical, _next_host(), self._records, self._log_of)
+            self._endpoints[canonical] = Endpoint(canonical, next(_hosts), self._records, self._log_of)
         return self._endpoints[canonical]
 
     def listens(self, canonical: str | None) -> bool:

@@ -26,6 +26,7 @@ from rocketmq_remoting.handler import not_supported
 from rocketmq_remoting.server import RemotingServer
 from rocketmq_remoting.tls import ClientCertificates, TlsMode, TlsServerSettings
 from tests.security.certificates import Authority, make_authority
+from tests.support.places import loopback_hosts
 from tests.support.quiet_handler import QuietHandler
 from tests.support.waiting import eventually
 
@@ -140,8 +141,7 @@ class Group:
     """Three pods and their one controller."""
 
     def __init__(self, folder: Path) -> None:
-        number = uuid.uuid4().int
-        self.hosts = [f"127.{80 + number % 100}.{number // 100 % 250}.{10 + place}" for place in range(3)]
+        self.hosts = loopback_hosts(3)
         self.port = 10911
         self.controller = Controller(self.hosts, self.port)
         self.controller_port = 0

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
-import os
 import signal
 import sys
 from dataclasses import dataclass, field
@@ -24,6 +22,7 @@ from rocketmq_remoting.server import RemotingServer
 from rocketmq_replica.configuration import parse_configuration
 from rocketmq_replica.process import ReplicaProcess
 from tests.replica.stores import log_of
+from tests.support.places import fresh_hosts
 from tests.support.quiet_handler import QuietHandler
 from tests.support.waiting import eventually
 
@@ -37,14 +36,13 @@ if TYPE_CHECKING:
     from rocketmq_replica.master_term import MasterTerm
     from tests.security.certificates import Authority
 
-_addresses = itertools.count(1)
+_addresses = fresh_hosts()
 BROKER_NAME = "broker-a"
 
 
 def fresh_address() -> str:
     """A loopback address that no other test uses."""
-    number = next(_addresses)
-    return f"127.{66 + os.getpid() % 60}.{os.getpid() // 60 % 250}.{number % 250 + 1}"
+    return next(_addresses)
 
 
 @dataclass

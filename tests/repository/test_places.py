@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 from tests.repository.made import ROOT
-from tests.support.places import free_port, pod_network_place
+from tests.support.places import free_port, loopback_hosts, pod_network_place
 
-OTHER = "from tests.support.places import free_port, pod_network_place\n"
+OTHER = "from tests.support.places import free_port, loopback_hosts, pod_network_place\n"
 
 
 def of_another_process(code: str) -> str:
@@ -27,6 +27,13 @@ def test_a_port_and_its_neighbours_are_handed_out_once() -> None:
     assert len(theirs) == 20
     taken = {port - neighbour for port in theirs for neighbour in range(3)}
     assert mine.isdisjoint(taken)
+
+
+def test_a_loopback_host_is_handed_out_once() -> None:
+    mine = {*loopback_hosts(3), *loopback_hosts(250)}
+    assert len(mine) == 253
+    code = f"import os; os.getpid = lambda: {os.getpid()}; print(*loopback_hosts(250), *loopback_hosts(3))"
+    assert mine.isdisjoint(of_another_process(code).split())
 
 
 def test_a_pod_network_has_one_user() -> None:

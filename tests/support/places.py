@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # From 30000 on are Kubernetes' node ports.
 FIRST_PORT, END_OF_PORTS = 20000, 30000
 NETWORKS = 64
+# Blocks of 127.32.0.0/12, below the addresses of the sandbox's pods and Services.
+FIRST_BLOCK, BLOCKS = 32, 4000
 
 
 class NoPlaceError(Exception):
@@ -64,6 +66,22 @@ def _can_bind(host: str, port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def loopback_hosts(count: int) -> list[str]:
+    """Return loopback addresses, at most 250, that no other test process gets; claimed until this process ends."""
+    first = os.getpid() * 37
+    for block in (number % BLOCKS for number in range(first, first + BLOCKS)):
+        if (hold := hold_name(f"brokergroup-tests-hosts-{block}")) is not None:
+            hold.detach()  # open until this process ends
+            return [f"127.{FIRST_BLOCK + block // 250}.{block % 250}.{place}" for place in range(1, count + 1)]
+    raise NoPlaceError(f"all {BLOCKS} blocks of loopback addresses of the tests are in use")
+
+
+def fresh_hosts() -> Iterator[str]:
+    """Yield such addresses, each once."""
+    while True:
+        yield from loopback_hosts(250)
 
 
 @dataclass(frozen=True)
