@@ -6,11 +6,12 @@ With ROCKETMQ_CLIENT_TLS in its environment it connects with TLS, and trusts the
 
 Its input is a command a line, its output one line of JSON a command: `produce FROM COUNT` sends so many numbered messages, each
 tried until it is acknowledged; `send NUMBER` tries one once; `consume FROM COUNT SECONDS` receives and acknowledges until it has
-all of these or the time is up; `receive` asks once and tells how that ended.
+all of these or the time is up, by a new consumer after 50 failures in a row; `receive` asks once and tells how that ended.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -24,6 +25,8 @@ BATCH = 32
 INVISIBLE_SECONDS = 60
 LONG_POLL_SECONDS = 3
 PAUSE_SECONDS = 0.2
+# 10 s: a Proxy that is made anew does not know a consumer that goes on for up to 10 minutes (docs/start/connect-clients.md).
+TRIES_OF_A_CONSUMER = 50
 
 
 def main(endpoint: str, topic: str, group: str) -> None:
@@ -81,21 +84,32 @@ class Client:
         missing = {f"g{number:06}" for number in range(first, first + count)}
         keys: list[str] = []
         failed: list[str] = []
+        in_a_row = renewed = 0
         deadline = time.monotonic() + seconds
         while not missing <= set(keys) and time.monotonic() < deadline:
             try:
                 for message in self._consumer().receive(BATCH, INVISIBLE_SECONDS):
                     self._consumer().ack(message)
                     keys.append(message.body.split(b".", 1)[0].decode())
+                in_a_row = 0
             except Exception as error:  # noqa: BLE001 - whatever it raises is what is reported
                 failed.append(described(error))
                 time.sleep(PAUSE_SECONDS)
-        return {"keys": keys, "failed": failed}
+                in_a_row += 1
+            if in_a_row >= TRIES_OF_A_CONSUMER:
+                self._end_consumer()
+                in_a_row, renewed = 0, renewed + 1
+        return {"keys": keys, "failed": failed, "new_consumers": renewed}
 
     def shutdown(self) -> None:
         self.producer.shutdown()
+        self._end_consumer()
+
+    def _end_consumer(self) -> None:
         if self.consumer is not None:
-            self.consumer.shutdown()
+            with contextlib.suppress(Exception):  # its Proxy may be gone
+                self.consumer.shutdown()
+            self.consumer = None
 
     def _consumer(self) -> Any:
         if self.consumer is None:

@@ -184,7 +184,7 @@ class GrpcClient:
         told = self._ask(f"consume {first} {count} {CONSUME_SECONDS}")
         missing = {f"g{number:06}" for number in range(first, first + count)} - set(told.get("keys", ()))
         if (failed := told.get("failed", ())) or missing:
-            why = f"{len(failed)} tries failed, the last with {failed[-1:]}"
+            why = f"{len(failed)} tries failed, the last with {failed[-1:]}; {told.get('new_consumers')} new consumers"
             say(f"  by the Proxy: {count - len(missing)} of {count} received, {why}")
         return Exchange(count, sorted(missing), told)
 
