@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -13,12 +15,15 @@ import pytest
 from tests.node import helm_demo, images, machine, processes, whole_cluster
 from tests.node.bench import CheckError, told_wrong
 from tests.node.checks import CHECKS
+from tests.node.e2e import beside
 from tests.node.faults import BROKER
 from tests.node.helm_demo import Demo, commands_of, verdict, with_small_brokers
+from tests.node.kubectl import given_up
 from tests.node.leftovers import left_over
 from tests.node.mutants import MUTANTS
 from tests.node.places import REPOSITORY
 from tests.node.whole_cluster import GrpcClient
+from tests.node.whole_run import interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -299,5 +304,23 @@ def test_a_client_that_ends_or_does_not_answer_is_no_message(
     fake_client: GrpcClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(whole_cluster, "ANSWER_SECONDS", 0.5)
-    with pytest.raises(CheckError, match=r"the client ended|no answer to 'produce 0 1'"):
+    with pytest.raises(CheckError, match=r"the client ended|an answer to 'produce 0 1': not within"):
         fake_client.exchange(0, 1)
+
+
+@pytest.mark.parametrize("fake_client", ["import time; time.sleep(600)"], indirect=True)
+def test_an_interrupt_waits_for_no_client(fake_client: GrpcClient) -> None:
+    """The runner kills a lane 90 s after its interrupt, and with it what would end the nodes."""
+    over, told = threading.Event(), list[str]()
+
+    def send() -> None:
+        with pytest.raises(CheckError) as failed:
+            fake_client.send(0, 1)
+        told.append(str(failed.value))
+
+    try:
+        with pytest.raises(KeyboardInterrupt), beside(send, over):
+            interrupted(signal.SIGTERM, None)
+    finally:
+        given_up.clear()
+    assert "interrupted" in told[0]

@@ -43,6 +43,8 @@ MESSAGES = 100
 CONSUME_SECONDS = 120
 # It repeats a send that fails without end, so its answer has a deadline here.
 ANSWER_SECONDS = CONSUME_SECONDS + 60.0
+# So often it looks whether the run was interrupted.
+ASK_SECONDS = 0.5
 # Memory and processor time of each broker, so that seven JVMs fit on two nodes of one small machine.
 SMALL_BROKERS: dict[str, Any] = {
     "resources": {},
@@ -193,7 +195,10 @@ class GrpcClient:
         assert self._process.stdout is not None
         self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
-        if not select.select([self._process.stdout], [], [], ANSWER_SECONDS)[0]:
-            return {"error": f"no answer to {line!r} within {ANSWER_SECONDS:g} s"}
+        answers = [self._process.stdout]
+        try:
+            until(f"an answer to {line!r}", lambda: select.select(answers, [], [], ASK_SECONDS)[0], ANSWER_SECONDS, 0.0)
+        except NodeError as error:
+            return {"error": str(error)}
         answer: dict[str, Any] = json.loads(self._process.stdout.readline() or '{"error": "the client ended"}')
         return answer
