@@ -287,7 +287,7 @@ async def test_the_events_are_read_from_the_deletion_on(
 async def test_a_pod_that_ends_around_a_deletion_whose_answer_is_lost_is_dead(
     api: KubernetesApi, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
-    """It was seen at its address: what its last state says counts, whoever deleted it."""
+    """The fence saw the pod at its address, so the pod's last state counts, whichever client deleted it."""
     await create_pod(api)
     delete = api.delete
     if ends == "before its deletion":
