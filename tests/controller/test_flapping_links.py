@@ -15,8 +15,7 @@ from brokergroup_operator.controller.peers.ha_links import surely_unlinked
 from rocketmq_remoting.broker_protocol import HAConnectionRuntimeInfo, HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode
 from tests.controller.conftest import record_of, snapshot_of
-from tests.controller.test_links import looked_at
-from tests.controller.world import STRICT
+from tests.controller.world import STRICT, looked_at
 from tests.support.fake_broker import FakeBroker, eventually
 
 if TYPE_CHECKING:

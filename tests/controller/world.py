@@ -124,6 +124,14 @@ class World(FakeGroup):
         ]
 
 
+async def looked_at(group: World, **settings: Any) -> tuple[ControllerPlane, list[FakeBroker]]:
+    """Start a group whose links are looked at often, and mended soon; return it after the first look."""
+    often = {"link_check_seconds": 0.05, "link_missing_longest_seconds": 0.05}
+    plane, brokers = await group.three_under(**often | settings)
+    await eventually(lambda: brokers[1].asked, what="the first look")
+    return plane, brokers
+
+
 async def compared_again(broker: FakeBroker) -> None:
     """Wait until one more comparison of this slave's metadata has had its effect."""
     await broker.asked_again(RequestCode.GET_ALL_TOPIC_CONFIG, times=3, what="later comparisons")
