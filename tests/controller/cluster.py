@@ -166,6 +166,11 @@ async def delete_pod(api: KubernetesApi, name: str = "orders-1", *, grace_period
     await api.delete(PODS, name, namespace="default", grace_period_seconds=grace_period_seconds)
 
 
+async def let_go(api: KubernetesApi) -> None:
+    """Remove the finalizers of `orders-1`, as the reconcile plane or a person does."""
+    await api.patch(PODS, "orders-1", {"metadata": {"finalizers": []}}, namespace="default")
+
+
 async def is_dying(api: KubernetesApi, name: str = "orders-1") -> bool:
     return "deletionTimestamp" in (await api.get(PODS, name, namespace="default"))["metadata"]
 
