@@ -14,8 +14,7 @@ from brokergroup_operator.controller.directory.pods import PodPlace
 from brokergroup_operator.observe.timeline import Cause, Kind, Outcome, Trigger
 from rocketmq_remoting.codes import RequestCode
 from tests.controller.conftest import QUICK, group_of, record_of, snapshot_of
-from tests.controller.test_change_of_master import MuteStore
-from tests.controller.world import KEY, LOOSE, STRICT, Fencer, World
+from tests.controller.world import KEY, LOOSE, STRICT, Fencer, MuteStore, World
 from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
 from tests.support.places import free_port
 from tests.support.pods_directory import PodsDirectory

@@ -261,6 +261,22 @@ class RefusingStore(Store):
         return await write()
 
 
+class MuteStore(Store):
+    """Writes the next election without an answer."""
+
+    mute = False
+    unanswered = 0
+
+    async def put(self, record: Record, expected: Stored, write: Write) -> Stored:
+        written = await write()
+        if not self.mute or not raises_epoch(record, expected):
+            return written
+        self.mute = False
+        self.unanswered += 1
+        assert written is not None
+        raise RecordUnavailableError("no answer", write_id=written.write_id)
+
+
 # The lists of `Notes`: the observer's call and arguments that each keeps.
 KEPT: Final[dict[str, tuple[str, int | slice]]] = {
     "lost": ("master_lost", 0),
