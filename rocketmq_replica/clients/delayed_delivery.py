@@ -5,7 +5,7 @@ A delayed message is stored in ``SCHEDULE_TOPIC_XXXX``, in the queue of its leve
 it is due, the master stores a copy in its real topic.
 
 An offset counts as delivered only when the copy is confirmed and durable: a crash or a failover may deliver a message twice, and
-never loses one (``tests/replica/test_consumers.py``).
+never loses one (``tests/replica/test_delayed_delivery.py``).
 """
 
 from __future__ import annotations

@@ -14,8 +14,9 @@ import pytest
 from rocketmq_remoting.broker_protocol import EpochCacheBody
 from rocketmq_remoting.client_protocol import BatchedMessage, encode_batch
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_remoting.message_record import decode_record
+from rocketmq_remoting.message_record import decode_record, decode_records
 from rocketmq_remoting.serialization import decode_properties
+from rocketmq_replica.clients import read_requests
 from rocketmq_replica.clients.consumers import EXPIRY_SECONDS, QueueLocks
 from tests.replica.support import (
     FakeController,
@@ -337,6 +338,39 @@ async def test_the_earliest_store_time(lab: Lab, one: RunningReplica) -> None:
     stored = (await lab.client.pull_all(one))[0].store_timestamp_ms
     answer = await lab.client.ask(one, RequestCode.GET_EARLIEST_MSG_STORETIME, ext_fields=fields)
     assert answer.ext_fields == {"timestamp": str(stored)}
+
+
+async def test_messages_are_found_by_key(lab: Lab) -> None:
+    one = await lab.master()
+    for number in range(10):
+        properties = f"KEYS\x01even{number % 2} k{number}\x02UNIQ_KEY\x01U{number}\x02"
+        answer = await lab.client.send(one, b"%d" % number, queue_id=number % 4, properties=properties)
+        assert answer.code == ResponseCode.SUCCESS
+
+    async def found(key: str, **more: str) -> tuple[int, set[bytes]]:
+        fields = {"topic": "Topic", "key": key, "maxNum": "32", "beginTimestamp": "0", "endTimestamp": str(2**63 - 1)}
+        answer = await lab.client.ask(one, RequestCode.QUERY_MESSAGE, ext_fields=fields | more)
+        return answer.code, {each.body for each in decode_records(answer.body or b"")}
+
+    assert await found("k7") == (0, {b"7"})
+    assert await found("even0") == (0, {b"0", b"2", b"4", b"6", b"8"})
+    assert await found("U3", _UNIQUE_KEY_QUERY="true") == (0, {b"3"})
+    assert (await found("even1", maxNum="2"))[0] == 0
+    assert len((await found("even1", maxNum="2"))[1]) == 2
+    assert await found("U3") == (ResponseCode.QUERY_NOT_FOUND, set())
+    assert await found("k7", endTimestamp="1") == (ResponseCode.QUERY_NOT_FOUND, set())
+    assert await found("k7", topic="Other") == (ResponseCode.QUERY_NOT_FOUND, set())
+    assert (await found(""))[0] == ResponseCode.SYSTEM_ERROR
+
+
+async def test_a_query_that_would_read_too_much_is_refused(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_requests, "MOST_READ", 2)
+    one = await lab.master()
+    for _ in range(3):
+        await lab.client.send(one, b"x")
+    fields = {"topic": "Topic", "key": "k", "maxNum": "1"}
+    answer = await lab.client.ask(one, RequestCode.QUERY_MESSAGE, ext_fields=fields)
+    assert (answer.code, answer.remark) == (1, "more than 2 messages of Topic in this time: ask for a shorter one")
 
 
 async def test_what_was_not_consumed_comes_again_and_ends_with_the_dead_letters(lab: Lab, one: RunningReplica) -> None:
