@@ -30,7 +30,7 @@ async def operator_api(sandbox: SandboxApiServer) -> AsyncIterator[KubernetesApi
 
 @pytest.fixture
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Retire waits a second where it waits 3 s and more; tests/operations/test_retire.py has its own times."""
+    """A Retire waits a second where it waits 3 s and more; tests/operations/test_retire_*.py have their own times."""
     monkeypatch.setattr(unread, "SETTLE_SECONDS", 0.0)
     monkeypatch.setattr(retire, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(retire, "CLOSED_SECONDS", 0.0)

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from brokergroup_operator.api.brokergroup_operation import MAX_GROUP_NAME
 from brokergroup_operator.controller.peers.broker_calls import PASSING_NAME
 from brokergroup_operator.observe.group_offsets import GroupOffsets, TopicOffsets
 from brokergroup_operator.reconcile.decide import unread
-from rocketmq_remoting.broker_protocol import QueueOffsets
-from tests.operations.world import NOW
+from tests.operations.retiring import offsets, topic
 from tests.reconcile.cases import table
 
 HALF, TIMERS, DELAYED = "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"
 REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
-
-
-def topic(*queues: tuple[int, int], readers: tuple[str, ...] = ()) -> TopicOffsets:
-    """Return a topic of queues with these first and next offsets."""
-    found = {number: QueueOffsets(first, end) for number, (first, end) in enumerate(queues) if end}
-    return TopicOffsets(queues=found, readers=frozenset(readers))
-
-
-def offsets(topics: dict[str, TopicOffsets] | None = None, **changes: Any) -> GroupOffsets:
-    """Return a master's answer: by default of a group that takes no sends, and in which everything is read."""
-    base: dict[str, Any] = {
-        "master_id": 1, "epoch": 5, "cluster_name": "DefaultCluster", "read_at_unix_seconds": NOW,
-        "takes_sends": False, "acknowledges": True, "log_end": 1000, "steady": True,
-    }  # fmt: skip
-    return GroupOffsets(**{**base, **changes, "topics": topics or {}})
 
 
 def read(**of_groups: dict[int, int]) -> dict[str, dict[int, int]]:

@@ -27,9 +27,8 @@ from rocketmq_remoting.tls import Validity
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile import world as w
-from tests.reconcile.test_rotation import server
-from tests.reconcile.test_rotation_attacked import slow_loris
 from tests.reconcile.test_tls import JAVA, SERVED, seen_with, tls
+from tests.reconcile.trust_bundles import server, slow_loris
 from tests.security.certificates import make_authority
 
 if TYPE_CHECKING:
