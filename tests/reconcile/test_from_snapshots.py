@@ -15,7 +15,7 @@ from brokergroup_operator.reconcile.plan import BeginRestored
 from brokergroup_operator.reconcile.render import children
 from tests.reconcile import builders as b
 from tests.reconcile.cases import applied, condition, lines_of, message, run, with_metadata
-from tests.reconcile.test_backups import BEGUN, FIRST_EPOCH, FIRST_ID, JAVA, ended, new_group
+from tests.reconcile.test_backups import BEGUN, FIRST_EPOCH, FIRST_ID, JAVA, NOTED, ended, new_group
 from tests.reconcile.world import MANIFEST
 
 if TYPE_CHECKING:
@@ -90,7 +90,9 @@ def test_its_record_begins_when_the_claim_is_adopted_as_with_a_copy() -> None:
     seen = with_claims(
         begins(snapshot(STORE, ONE) | only_pods(ended("Succeeded", msgspec.json.encode(ADOPTED).decode()))), STORE
     )
-    (begun,) = [one.restored for one in run(seen).actions if isinstance(one, BeginRestored)]
+    (begun,) = [
+        one.restored for one in run(with_metadata(seen, annotations=NOTED)).actions if isinstance(one, BeginRestored)
+    ]
     assert (begun.backup, begun.broker_id, begun.master_epoch) == (STORE, FIRST_ID, FIRST_EPOCH)
     assert (begun.held_epoch, begun.held_offset) == (40, 5000)
 

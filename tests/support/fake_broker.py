@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import itertools
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -164,6 +165,9 @@ class FakeBroker(FakeTables, QuietHandler):
         self._client = RemotingClient(local_host=self.host)
         self._task: asyncio.Task[None] | None = None
         self._alter = asyncio.Lock()
+        # That of its process.
+        self._context: contextvars.Context | None = None
+        self._proposals: set[asyncio.Task[None]] = set()
 
     @property
     def address(self) -> str:
@@ -175,6 +179,7 @@ class FakeBroker(FakeTables, QuietHandler):
         return self.group.planes
 
     async def start(self) -> None:
+        self._context = contextvars.copy_context()
         await self._server.start(self.host, self.port)
         tries = itertools.count(1)
         while not self.broker_id:
@@ -299,8 +304,18 @@ class FakeBroker(FakeTables, QuietHandler):
             host, _, port = self.ha_address.rpartition(":")
             if port and f"{host}:{int(port) - 1}" == other.address and not other.dead:
                 other.linked.add(self.broker_id)
-                if other.is_master:
-                    await other.propose_set()
+                other.propose_soon()
+
+    def propose_soon(self) -> None:
+        """Let a master's own process move what is linked into the set: the slave's may be killed meanwhile."""
+        if self.is_master and self._context is not None:
+            task = asyncio.get_running_loop().create_task(self._propose(), context=self._context.copy())
+            self._proposals.add(task)
+            task.add_done_callback(self._proposals.discard)
+
+    async def _propose(self) -> None:
+        with contextlib.suppress(RemotingError):
+            await self.propose_set()
 
     async def propose_set(self) -> None:
         """Send 1001 with all linked slaves until accepted; after a refusal learn the set by 1004, as in Java."""
@@ -402,9 +417,10 @@ class FakeBroker(FakeTables, QuietHandler):
         if self.dead:
             return
         self.dead = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [*self._proposals, *([] if self._task is None else [self._task])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for other in self.group.brokers.values():
             other.linked.discard(self.broker_id)
         await self._server.stop(grace_seconds=0.0)

@@ -158,8 +158,11 @@ def restore_actions(seen: Observed, settings: ReconcileSettings) -> Iterator[pla
         f" its broker gets id {restored.broker_id}, and the group goes on above epoch {restored.master_epoch}"
     )
     note = plans.Note(reason="Restored", message=told)
-    yield from _noted(seen, restored.master_epoch, restored.broker_id)
-    yield plans.BeginRestored(reason="its first claim has the backup", restored=restored, note=note)
+    noted = list(_noted(seen, restored.master_epoch, restored.broker_id))
+    yield from noted
+    # A pass goes on after a conflict: the record begins in the pass that has read the note.
+    if not noted:
+        yield plans.BeginRestored(reason="its first claim has the backup", restored=restored, note=note)
 
 
 def noted_beginning(seen: Observed) -> Iterator[plans.Action]:
