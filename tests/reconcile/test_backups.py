@@ -376,6 +376,13 @@ def test_the_group_notes_where_it_began_before_its_record_does() -> None:
     assert beginning_noted(c.with_metadata(begun, annotations=NOTED)) == []
 
 
+def test_a_note_that_the_pass_has_not_read_stays() -> None:
+    """The pass may read the record's beginning and the group of before it."""
+    begun = c.with_metadata(with_claim(new_group(record=BEGUN)), resourceVersion="17")
+    (patch,) = [one for one in run(begun).actions if isinstance(one, PatchMetadata) and one.resource == BROKER_GROUPS]
+    assert patch.change["resourceVersion"] == "17"
+
+
 def test_epochs_go_on_above_those_of_the_log_too() -> None:
     assert f"begin with lost/nightly as {FIRST_ID} above {5000 + FIRST_EPOCH - 41}" in lines_of(
         run(copied(store_epoch=5000))

@@ -176,12 +176,14 @@ def _noted(seen: Observed, epoch: int, broker_id: int) -> Iterator[plans.Action]
     """On the group, which outlives its record: up to there brokers are followed after the record was lost."""
     if names.ANNOTATION_BEGUN_ABOVE in observed.annotations_of(seen.group_object):
         return
+    # Of the object as it was read: a note that was written since stays.
+    version = str(observed.metadata(seen.group_object).get("resourceVersion", ""))
     yield plans.PatchMetadata(
         reason="it began with a backup",
         resource=BROKER_GROUPS,
         name=seen.key.name,
         uid=observed.uid(seen.group_object),
-        change={"annotations": {names.ANNOTATION_BEGUN_ABOVE: f"{epoch}/{broker_id}"}},
+        change={"resourceVersion": version, "annotations": {names.ANNOTATION_BEGUN_ABOVE: f"{epoch}/{broker_id}"}},
     )
 
 
