@@ -106,12 +106,8 @@ class ConfiguredBroker(Broker):
                 return other.served_ha_address
         return ""
 
-    async def link(self) -> None:
-        for other in list(self.group.brokers.values()):
-            if isinstance(other, ConfiguredBroker) and other.served_ha_address == self.ha_address and not other.dead:
-                other.linked.add(self.broker_id)
-                if other.is_master:
-                    await other.propose_set()
+    def serves_ha_at(self, ha_address: str) -> bool:
+        return self.served_ha_address == ha_address
 
 
 class FaithfulNode(Node):

@@ -14,6 +14,7 @@ from brokergroup_operator.kube.reflector import Reflector
 from brokergroup_operator.kube.resources import CONFIG_MAPS
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from brokergroup_operator.records.store import GroupKey
+from tests.kube.serving import serving
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -56,14 +57,8 @@ class BusyServer:
 @pytest.fixture
 async def busy() -> AsyncIterator[BusyServer]:
     busy = BusyServer()
-    application = web.Application()
-    application.router.add_get("/{rest:.*}", busy.answer)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    busy.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield busy
-    await runner.cleanup()
+    async with serving(busy.answer) as busy.url:
+        yield busy
 
 
 async def test_a_server_that_wants_to_be_left_alone_says_for_how_long(busy: BusyServer) -> None:

@@ -25,6 +25,7 @@ from brokergroup_operator.kube.resources import CONFIG_MAPS, NETWORK_POLICIES
 from brokergroup_operator.page.access import TOKEN_REVIEWS
 from brokergroup_operator.records.kubernetes import GroupObjects, KubernetesRecordStore
 from brokergroup_operator.records.store import GroupKey, RecordUnavailableError
+from tests.kube.serving import serving
 from tests.kube.verbs import WRITES
 
 if TYPE_CHECKING:
@@ -118,16 +119,8 @@ async def in_front_of(status: int, body: bytes, **headers: str) -> AsyncIterator
         is_page = request.path == "/login"
         return web.Response(status=200 if is_page else status, body=PAGE if is_page else body, headers=headers)
 
-    application = web.Application()
-    application.router.add_route("*", "/{rest:.*}", answer)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        async with KubernetesApi.from_url(f"http://127.0.0.1:{runner.addresses[0][1]}") as api:
-            yield api, asked
-    finally:
-        await runner.cleanup()
+    async with serving(answer) as url, KubernetesApi.from_url(url) as api:
+        yield api, asked
 
 
 NO_ANSWERS = [

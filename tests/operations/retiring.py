@@ -12,10 +12,9 @@ from brokergroup_operator.api.brokergroup_operation import Retirement
 from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.observe.group_offsets import GroupOffsets, TopicOffsets
 from brokergroup_operator.reconcile.decide.unread import look_at
-from brokergroup_operator.reconcile.operations.evaluate import PROCEDURES
 from brokergroup_operator.reconcile.operations.plan import NOTHING_ASKED, GoOn, Outcome
-from brokergroup_operator.reconcile.operations.procedures.premises import Case
 from rocketmq_remoting.broker_protocol import QueueOffsets
+from tests.operations import world
 from tests.operations.world import GROUP_UID, NOW, expect, group, operation, running, scene, thing
 
 if TYPE_CHECKING:
@@ -80,8 +79,7 @@ def retiring(step: str, *, section: dict[str, Any] | None = None, uid: str = GRO
 def judged(
     item: Operation, outcome: Outcome = NOTHING_ASKED, *, given: dict[str, str] = CLOSED, **changes: Any
 ) -> Verdict:
-    case = Case(seen=seen_by(item, given=given, **changes), operation=item, outcome=outcome)
-    return PROCEDURES[item.asked.spec.type].judge(case)
+    return world.judged(item, outcome, **{"pods": pods(given), **changes})
 
 
 def seen_by(item: Operation, *, given: dict[str, str] = CLOSED, **changes: Any) -> Observed:

@@ -165,8 +165,8 @@ class FakeBroker(FakeTables, QuietHandler):
         self._client = RemotingClient(local_host=self.host)
         self._task: asyncio.Task[None] | None = None
         self._alter = asyncio.Lock()
-        # That of its process.
-        self._context: contextvars.Context | None = None
+        # That of its process, once it has started.
+        self._context = contextvars.copy_context()
         self._proposals: set[asyncio.Task[None]] = set()
 
     @property
@@ -301,14 +301,18 @@ class FakeBroker(FakeTables, QuietHandler):
     async def link(self) -> None:
         """Connect the HA client to the broker at this HA address."""
         for other in list(self.group.brokers.values()):
-            host, _, port = self.ha_address.rpartition(":")
-            if port and f"{host}:{int(port) - 1}" == other.address and not other.dead:
+            if other.serves_ha_at(self.ha_address) and not other.dead:
                 other.linked.add(self.broker_id)
-                other.propose_soon()
+                other._propose_soon()
 
-    def propose_soon(self) -> None:
+    def serves_ha_at(self, ha_address: str) -> bool:
+        """Whether slaves link to it at this address."""
+        host, _, port = ha_address.rpartition(":")
+        return bool(port) and f"{host}:{int(port) - 1}" == self.address
+
+    def _propose_soon(self) -> None:
         """Let a master's own process move what is linked into the set: the slave's may be killed meanwhile."""
-        if self.is_master and self._context is not None:
+        if self.is_master:
             task = asyncio.get_running_loop().create_task(self._propose(), context=self._context.copy())
             self._proposals.add(task)
             task.add_done_callback(self._proposals.discard)

@@ -177,7 +177,7 @@ def _noted(seen: Observed, epoch: int, broker_id: int) -> Iterator[plans.Action]
     if names.ANNOTATION_BEGUN_ABOVE in observed.annotations_of(seen.group_object):
         return
     # Of the object as it was read: a note that was written since stays.
-    version = str(observed.metadata(seen.group_object).get("resourceVersion", ""))
+    version = observed.resource_version(seen.group_object)
     yield plans.PatchMetadata(
         reason="it began with a backup",
         resource=BROKER_GROUPS,

@@ -121,7 +121,7 @@ def marked(seen: Observed) -> Iterator[SetFinalizers]:
         else "it is not being retired",
         resource=BROKER_GROUPS,
         name=identity.name_of(seen.group),
-        resource_version=str(observed.metadata(seen.group_object).get("resourceVersion", "")),
+        resource_version=observed.resource_version(seen.group_object),
         finalizers=tuple(held),
         annotations={names.ANNOTATION_CLOSED_BY: wanted},
     )

@@ -265,6 +265,10 @@ def uid(obj: JsonObject) -> str:
     return str(metadata(obj).get("uid", ""))
 
 
+def resource_version(obj: JsonObject) -> str:
+    return str(metadata(obj).get("resourceVersion", ""))
+
+
 def labels_of(obj: JsonObject) -> dict[str, str]:
     return dict(metadata(obj).get("labels") or {})
 
